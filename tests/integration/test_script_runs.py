@@ -35,9 +35,9 @@ class Output:
         return self.err_path.read_text("utf-8", "replace")
 
     def lines(self, task):
-        """Return the lines that a task has printed."""
+        """Return the lines that a task has printed, those of its error stream last."""
         head = f"[{task}]:".ljust(14) + " "
-        return [line[15:] for line in self.out.splitlines() if line.startswith(head)]
+        return [line[15:] for line in (self.out + self.err).splitlines() if line.startswith(head)]
 
 
 class Runner(Output):
@@ -190,7 +190,7 @@ def test_a_script_trains_as_python_would_run_it_and_its_logs_can_be_kept(tool, s
     (first,) = [line for line in run.lines("worker-0") if line.startswith("trained")]
     (second,) = [line for line in run.lines("worker-1") if line.startswith("trained")]
     assert first == second and first.startswith("trained on 2")
-    assert run.err == ""
+    assert all(line.startswith("[worker-") for line in run.err.splitlines()), "warnings of TensorFlow"
     assert first in (tmp_path / "kept" / "worker-0.log").read_text()
     logs = tool("logs", "script", "worker-1", "--grep", "^trained")
     assert logs.wait() == 0 and logs.out == f"[worker-1]:    {second}\n"
@@ -247,6 +247,29 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for
     assert "load()" in traceback and "tfmagic" not in traceback
     assert re.search(r"tfmagic: (also on|ended the others:) worker-0", run.err), run.err
     assert "OSError: no such batch" in run.lines("worker-1")
+
+
+def test_what_tasks_write_to_the_error_stream_goes_there_and_lines_stay_whole(serve, script):
+    path = script(
+        """
+        import sys, tfmagic
+        me = tfmagic.current_task().name
+        for n in range(2000):
+            print(n, end=" ")
+            print("error", n, file=sys.stderr)
+            print("out")
+        print("no end", end="")
+        print("no end of errors", end="", file=sys.stderr)
+        """
+    )
+    run = serve("run", path)
+    assert run.wait() == 0
+    for name in ("worker-0", "worker-1"):
+        head = f"[{name}]:    "
+        out = [line.removeprefix(head) for line in run.out.splitlines() if line.startswith(head)]
+        err = [line.removeprefix(head) for line in run.err.splitlines() if line.startswith(head)]
+        assert out == [*(f"{n} out" for n in range(2000)), "no end"]
+        assert err == [*(f"error {n}" for n in range(2000)), "no end of errors"]
 
 
 def test_the_last_line_of_a_run_is_its_outcome_for_programs(serve, script):
@@ -450,7 +473,7 @@ def test_a_script_whose_chief_is_the_first_worker_runs_without_a_chief(serve, sc
     assert "chief" not in run.out + run.err
     run = serve("run", "--workers", 1, "--ps", 1, script(SERVERS_OF_TENSORFLOW_1))
     assert run.wait() != 0
-    assert "Could not start gRPC server" in run.out and "needs --no-chief" in run.err, run.err
+    assert "Could not start gRPC server" in run.err and "needs --no-chief" in run.err, run.err
 
 
 def test_who_ends_comes_back_and_the_others_with_it(serve, script, tmp_path):

@@ -33,7 +33,8 @@ _OF_IPYTHON = (
         r"^[ |]*File .*/interactiveshell\.py.*\n[ |]*exec\(.*\n"
         r"|^INFO:tensorflow:.*TF_CONFIG will be ignored.*\n"
         r"|^WARNING:tensorflow:\d+ out of the last .*\n|^WARNING: AutoGraph .*\n"
-        r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n",
+        r"|^.*UserWarning: To exit: use .*\n.*\n|^CPU times: .*\n"
+        r"|^\w+: worker-0 \S+ \(step \d+\)\n",  # what fit has tracked
         re.MULTILINE,
     )
 )
@@ -125,7 +126,8 @@ class Side:
             if set(content["data"]) <= {"text/plain"}:
                 seen.printed += content["data"].get("text/plain", "") + "\n"
             else:
-                data = {mime: fingerprints.normalize(str(d)) for mime, d in content["data"].items()}
+                texts = {mime: str(d).removeprefix("[worker-0]: ") for mime, d in content["data"].items()}
+                data = {mime: fingerprints.normalize(text) for mime, text in texts.items()}
                 seen.displayed.append({"kind": kind.replace("execute_result", "display_data")} | data)
         elif kind == "error":
             text = plain("\n".join(content["traceback"]))
@@ -191,6 +193,9 @@ class TaskSide(Side):
 
     def _add(self, seen: Observation, kind: str, content: dict[str, Any]) -> None:
         if kind in ("display_data", "update_display_data"):
+            head, _, name = content["data"].get("text/plain", "").partition("[worker-0]: ")
+            if name and not head:  # a picture: the line above it has its name, too
+                seen.printed = seen.printed.removesuffix(f"[worker-0]:    {name}\n")
             seen.printed = _LONE_PREFIX.sub(r"\1", seen.printed)
         super()._add(seen, kind, content)
 

@@ -26,7 +26,9 @@ and the other strategies find their peers. The script needs no line of tfmagic.
 Options of `run` stand before the script; everything after it belongs to the script.
 
 The output of the tasks goes to standard output, one whole line at a time, each after
-the task's name, and is kept in the run's folder. The tasks' standard input is empty.
+the task's name, and is kept in the run's folder. Where it is not a terminal, what
+Python writes to the tasks' error stream goes to standard error. The tasks' standard
+input is empty.
 
 When a task fails, the others get --grace seconds to end by themselves; then they are
 ended. The last lines, on standard error, show which task failed first, why, and

@@ -1,5 +1,8 @@
 """The output of ``tfmagic run``: a thread follows the logs of the tasks, and writes them to standard output.
 
+On a terminal all lines stand in the order in which they were written. Elsewhere, what Python's error stream
+has written goes to standard error. Native code writes past that stream: its lines go to standard output.
+
 The printer has a thread of its own because the reader of standard output can stop reading. The timeout and
 the rules of the run must work all the same.
 """
@@ -8,11 +11,15 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.log_reader import ErrorSpans, LogFollower, LogReader
 from tfmagic.views.text import TextView
+
+_PIECE_BYTES = 1 << 18
 
 
 def say(text: str) -> None:
@@ -21,13 +28,76 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+class _Piece(LogFollower):
+    """Gives bytes that were read elsewhere."""
+
+    data = b""
+
+    def read(self, max_bytes: int, end: int | None = None) -> bytes:
+        given, self.data = self.data, b""
+        return given
+
+
+class _TaskStreams:
+    """Makes lines of what each stream of a task has written."""
+
+    def __init__(self, path: Path, task: TaskId):
+        self.log, self._spans = LogFollower(path), ErrorSpans(path)
+        self._readers = {is_error: LogReader(path, task) for is_error in (False, True)}
+        for reader in self._readers.values():
+            reader.log = _Piece(path)
+
+    def read(self, end: int) -> Iterator[tuple[str, bool]]:
+        """Yield the whole lines of the next piece before `end`, and whether they are of the error stream."""
+        start = self.log.offset
+        for is_error, data in self._spans.split(start, self.log.read(_PIECE_BYTES, end)):
+            reader = self._readers[is_error]
+            reader.log.data = data  # type: ignore[attr-defined]
+            yield reader.read_lines(len(data)), is_error
+
+    def finish(self) -> Iterator[tuple[str, bool]]:
+        """Yield all that is left."""
+        while size := self.log.behind_bytes:
+            yield from self.read(self.log.offset + size)
+        yield from ((reader.take_partial(), is_error) for is_error, reader in self._readers.items())
+        self.log.close()
+        self._spans.close()
+
+
+class _TwoStreams:
+    """Writes the lines of all tasks, in the place of a `TextView`."""
+
+    interval_s = TextView.interval_s
+
+    def __init__(self, run: RunFolder, tasks: Sequence[TaskId], write: Callable[[str, bool], None]):
+        self._tasks, self._write = [_TaskStreams(run.log_path(task), task) for task in tasks], write
+
+    def update(self) -> None:
+        for task in self._tasks:
+            # a span is noted a moment after its text is in the log: the end of the last look has it
+            self._emit(task.read(task.log.next_end()))
+
+    def finish(self, cell: None) -> None:
+        for task in self._tasks:
+            self._emit(task.finish())
+
+    def _emit(self, lines: Iterator[tuple[str, bool]]) -> None:
+        for text, is_error in lines:
+            if text:
+                self._write(text, is_error)
+
+
 class Printer:
     """The thread that writes the tasks' output to standard output."""
 
     def __init__(self, run: RunFolder, tasks: Sequence[TaskId]):
-        is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        starts = [(task, 0) for task in tasks]
-        self._view = TextView(run, starts, deque(), self._write, terminal=is_terminal)
+        if sys.stdout.isatty() and sys.stderr.isatty():
+            starts, is_terminal = [(task, 0) for task in tasks], os.environ.get("TERM") != "dumb"
+            self._view: TextView | _TwoStreams = TextView(
+                run, starts, deque(), self._write, terminal=is_terminal
+            )
+        else:
+            self._view = _TwoStreams(run, tasks, self._write)
         self.broken = False  #: the reader of standard output has closed it
         self._is_lost = False
         self._over = threading.Event()
@@ -43,12 +113,13 @@ class Printer:
             self._view.update()
         self._view.finish(None)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, is_error: bool = False) -> None:
         if self.broken or self._is_lost:
             return
+        stream = sys.stderr if is_error else sys.stdout
         try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            stream.write(text)
+            stream.flush()
         except BrokenPipeError:
             self.broken = True
         except OSError as error:  # a full disk, for example, if the output is redirected: the run goes on
