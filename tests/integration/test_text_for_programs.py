@@ -1,11 +1,13 @@
 """What agents and scripts read: JSON with schemas, cells of one line, and a wait that comes back in time."""
 
 import json
+import os
 import re
 import shlex
 import sys
 
 import msgspec
+import pexpect
 import pytest
 from conftest import wait_until
 
@@ -156,3 +158,20 @@ def test_a_command_of_the_user_is_told_how_a_cell_ended(notebook, tmp_path, capf
         assert told.read_text().count("\n") == 2
     finally:
         notebook.run("%config TFCluster.notify_command = ''")
+
+
+def test_a_terminal_which_cannot_show_a_figure_mentions_it(tmp_path):
+    """Without the tests' short imports: Keras brings matplotlib, which reads the launcher's environment."""
+    environ = {**os.environ, "IPYTHONDIR": str(tmp_path), "TERM": "dumb", "PYTHONPATH": ""}
+    environ = {name: value for name, value in environ.items() if name != "MPLBACKEND"}
+    words = ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=nocolor", "--ext=tfmagic"]
+    with pexpect.spawn(sys.executable, words, env=environ, encoding="utf-8", timeout=60, echo=False) as shell:
+        shell.expect(r"In \[1\]: ")
+        figure = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
+        shell.sendline(f"%tfcluster run --workers 1 {figure}")
+        shell.expect_exact("[worker-0]:    <Figure size 640x480 with 1 Axes>")
+        shell.expect(r"In \[2\]: ")
+        shell.sendline(
+            "%tfcluster run --fresh --env MPLBACKEND=agg import matplotlib; matplotlib.get_backend()"
+        )
+        shell.expect_exact("[worker-0]:    'agg'")

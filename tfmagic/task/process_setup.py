@@ -33,6 +33,8 @@ def prepare(boot: TaskBoot) -> None:
     multiprocessing.current_process().authkey = boot.authkey
     if "numpy" in sys.modules:  # a fork shares the generator's state with its siblings
         sys.modules["numpy"].random.seed()
+    if "matplotlib" in sys.modules and "MPLBACKEND" in os.environ:  # it has read the launcher's
+        sys.modules["matplotlib"].rcParams["backend"] = os.environ["MPLBACKEND"]
 
 
 def open_stacks(boot: TaskBoot) -> None:
