@@ -20,6 +20,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system.process_identity import identify
 
 GONE = 2**22 + 1  # above what Linux gives
 WORKER, CHIEF = TaskId("worker", 1), TaskId("chief", 0)
@@ -437,7 +438,8 @@ def base(tmp_path, monkeypatch):
 def make_run(base, name, cluster="default", logs=(), status=None, **facts):
     folder = base / "runs" / name
     folder.mkdir(parents=True)
-    meta = {"pid": os.getpid(), "started": time.time(), "cluster": cluster, "shape": "2 workers", **facts}
+    process = identify(os.getpid()).as_json()
+    meta = {**process, "started": time.time(), "cluster": cluster, "shape": "2 workers", **facts}
     (folder / "run.json").write_text(json.dumps(meta))
     for task, content in dict(logs).items():
         (folder / f"{task}.log").write_bytes(content)

@@ -17,15 +17,21 @@ import re
 import sys
 import traceback
 from collections.abc import Generator
-from typing import Any
+from typing import Any, Protocol
 
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
 from tfmagic.frontends.notebook import patches
-from tfmagic.frontends.notebook.local_cell import LocalCell
-from tfmagic.frontends.notebook.starting import Starting
 
-Steps = Generator[Job | LocalCell | Starting, Any, None]  # a job is answered with its `CellResult`
+
+class Step(Protocol):
+    """What a cell waits for besides a job: a start, or itself in the notebook."""
+
+    def run(self) -> object: ...
+    async def run_async(self) -> object: ...
+
+
+Steps = Generator[Job | Step, Any, None]  # a job is answered with its `CellResult`
 
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"
