@@ -224,8 +224,8 @@ def _hides(path: Path, what: str) -> Finding:
 
 def front_end(case: Case) -> Iterator[Finding]:
     """Check whether there are panels, and whether their buttons work while a cell runs."""
-    from tfmagic.frontends.notebook.view_choice import can_update  # needs IPython, which takes its time
-
+    if case.shell is not None:
+        from tfmagic.frontends.notebook.view_choice import can_update  # IPython takes its time
     if case.shell is None or not can_update(case.shell):
         yield Finding("a terminal or console: output is prefixed text; panels are for notebooks")
         return
