@@ -31,6 +31,7 @@ from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, TaskLost
 from tfmagic.protocol.payload import LOST, OwnedHandle
 from tfmagic.runs.folder import create_run
+from tfmagic.system.advice import Step
 
 ZERO, ONE = TaskId("worker", 0), TaskId("worker", 1)
 SETUP = AgentSetup("run-1", "contract", lease_s=40)
@@ -166,7 +167,7 @@ def test_a_task_that_was_lost_by_its_lease_is_told_with_the_setting(kernel):
     engine.lease_over.set()
     reasons = {reports.receive().reason for _ in (ZERO, ONE)}
     assert all("heard nothing of this notebook for 40 s (lease_s)" in reason for reason in reasons)
-    assert all("tfmagic.Cluster(lease_s=80)" in reason for reason in reasons)
+    assert all(str(Step("configure", lease_s=80)) in reason for reason in reasons)
 
 
 class StandIn:
