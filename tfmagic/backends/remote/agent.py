@@ -32,6 +32,7 @@ from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote import journal, memory_files
+from tfmagic.backends.remote.batches import Batch, Parcel
 from tfmagic.backends.remote.host_boots import HostBoots
 from tfmagic.backends.remote.host_usage import HostUsage
 from tfmagic.backends.remote.journal import Journal
@@ -61,31 +62,6 @@ _IDLE_LOOK_S = 0.25
 _GATHER_S = 0.001  # tasks that end a cell at the same time are reported in one answer, not in one each
 _TELL_S = 600.0  # so long a process whose lease has run out can still say so
 _KEPT_BYTES = 256 << 20  # of what the tasks have returned and displayed, for a kernel that attaches
-
-Parcel = tuple[str, int, bytes, Sequence[int]]
-"""See `HostAgent.perform`."""
-Frame = tuple[bytes, list[Any]]
-"""A report, and the contents of its handles, or their places for a driver on this machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What is new on a host.
-
-    Attributes:
-        number: From 1 on; a poll asks for it.
-        performed: The number of the last order that was performed.
-        clock: The monotonic clock of the host, in seconds.
-        files: What the tasks have written to their files in the run folder.
-        handles: Of the frames; they stay open as long as the batch is kept.
-    """
-
-    number: int
-    performed: int
-    clock: float
-    files: list[Piece]
-    frames: list[Frame]
-    handles: list[Handle]
 
 
 @dataclass(slots=True)
