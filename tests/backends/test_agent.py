@@ -127,7 +127,7 @@ def test_a_task_imports_the_modules_of_a_machine_whose_files_it_does_not_see(cli
     modules = collect([str(folder)], (), 1 << 20)
     boot = boot_of(client, folder)
     shutil.rmtree(folder)
-    handle = memory_files.write(modules.archive)
+    handle = memory_files.write(modules.pack())
     client.order(LaunchTask(boot, 0, handle, modules.before, modules.after))
     client.wait_for(TaskReady)
     client.run("import shipped; print(shipped.double(21))")

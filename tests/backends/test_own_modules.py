@@ -1,7 +1,6 @@
-"""Which of the notebook's modules hosts of Ray get, and where these find them."""
+"""Which of the notebook's files hosts of Ray get, and where these find them."""
 
 import os
-import shutil
 import sys
 import sysconfig
 import zipfile
@@ -10,48 +9,100 @@ from pathlib import Path
 
 import pytest
 
-from tfmagic.backends.remote.own_modules import Unpacked, collect
+from tfmagic.backends.remote.own_modules import Unpacked, collect, merge
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.module_origins import original_path
 
 LIMIT = 1 << 20
+SENT = [
+    "helpers/parts.py",
+    "mymodel.py",
+    "package/__init__.py",
+    "package/inner/layers.py",
+    "package/my-templates/page.txt",
+    "package/table.json",
+]
+NOT_SENT = [
+    "data.csv",
+    "helpers/data.csv",
+    ".hidden/secret.py",
+    ".env",
+    "key.pem",
+    "my-runs/other.py",
+    "results/plot.png",
+    "unrelated/private/cred.py",
+    "project/train.py",
+    "project/pyproject.toml",
+    "package/.env",
+    "package/.git/config",
+    "package/server.key",
+    "package/id_rsa",
+    "package/credentials.json",
+    "package/.ipynb_checkpoints/layers.py",
+    "package/__pycache__/mymodel.cpython-311.pyc",
+    "venv/pyvenv.cfg",
+    "venv/thing.py",
+]
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A folder as a notebook has it, with what is not to be sent beside what is."""
     root = tmp_path / "work"
-    for name in (
-        "mymodel.py",
-        "package/__init__.py",
-        "package/inner/layers.py",
-        "data.csv",
-        "package/weights.bin",
-        ".hidden/secret.py",
-        "my-runs/other.py",
-        "venv/pyvenv.cfg",
-        "venv/lib/thing.py",
-        "package/__pycache__/mymodel.cpython-311.pyc",
-    ):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"NAME = {name!r}\n")
+    for name in (*SENT, *NOT_SENT):
+        write(root / name, f"NAME = {name!r}\n")
     return root
 
 
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
 def names_in(archive, root):
-    return sorted(os.path.relpath(f"/{name}", root) for name in zipfile.ZipFile(BytesIO(archive)).namelist())
+    names = zipfile.ZipFile(BytesIO(archive)).namelist()
+    return sorted(os.path.relpath(f"/{name}", root) for name in names)
 
 
-def test_the_sources_of_the_notebooks_folder_are_sent_and_nothing_else(folder):
+def sent_of(folder, limit=LIMIT):
+    return names_in(collect([str(folder)], (), limit).pack(), folder)
+
+
+def test_what_the_notebook_can_import_is_sent_with_the_data_of_packages_and_nothing_else(folder):
     found = collect([str(folder)], (), LIMIT)
-    assert names_in(found.archive, folder) == ["mymodel.py", "package/__init__.py", "package/inner/layers.py"]
+    assert names_in(found.pack(), folder) == SENT
     assert found.before == (str(folder),)
+    why = {os.path.relpath(path, folder): reason for path, reason in found.left_out.items()}
+    assert why["project"] == "a project of its own" and why["unrelated"] == "no package"
+    assert why["package/server.key"] == why["package/credentials.json"] == "perhaps a secret"
+
+
+def test_a_folder_that_the_notebook_has_imported_is_sent_though_it_is_no_package(folder, monkeypatch):
+    monkeypatch.syspath_prepend(str(folder))
+    import unrelated.private.cred  # noqa: F401
+
+    try:
+        assert set(sent_of(folder)) - set(SENT) == {"unrelated/private/cred.py"}
+    finally:
+        for name in ("unrelated", "unrelated.private", "unrelated.private.cred"):
+            sys.modules.pop(name, None)
+
+
+def test_an_ignore_file_leaves_out_what_its_patterns_say_as_in_git(folder):
+    write(folder.parent / ".tfmagicignore", "mymodel.py\n*.txt\n")
+    write(folder / ".tfmagicignore", "# scripts\n/helpers/\n!mymodel.py\n")
+    write(folder / "package/.tfmagicignore", "*.json\n")
+    found = collect([str(folder)], (), LIMIT)
+    assert names_in(found.pack(), folder) == ["mymodel.py", "package/__init__.py", "package/inner/layers.py"]
+    ignored = {
+        os.path.relpath(path, folder) for path, why in found.left_out.items() if why == ".tfmagicignore"
+    }
+    assert ignored == {"helpers", "package/table.json", "package/my-templates/page.txt"}
 
 
 def test_what_is_installed_is_not_sent():
     installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib")]
-    assert collect(installed, [os.__file__, pytest.__file__], LIMIT).archive == b""
+    assert not collect(installed, [os.__file__, pytest.__file__], LIMIT).sent
 
 
 def test_folders_keep_their_place_before_and_after_pythons_own_modules(folder, tmp_path):
@@ -63,48 +114,67 @@ def test_folders_keep_their_place_before_and_after_pythons_own_modules(folder, t
 
 def test_a_link_to_a_folder_above_is_followed_once(folder):
     (folder / "package" / "loop").symlink_to(folder)
-    assert len(names_in(collect([str(folder)], (), LIMIT).archive, folder)) == 3
+    assert sent_of(folder) == SENT
 
 
 def test_tfmagic_itself_is_not_sent():
     root = os.path.dirname(os.path.dirname(sys.modules["tfmagic"].__file__))
-    names = names_in(collect([root], (), 1 << 30).archive, root)
+    names = [os.path.relpath(file, root) for file in collect([root], (), 1 << 30).sent]
     assert names and not any(name.startswith("tfmagic/") for name in names)
 
 
 def test_too_large_modules_are_refused_by_name(folder):
     (folder / "package" / "tables.py").write_bytes(b"#" * LIMIT)
-    with pytest.raises(LaunchError, match=r"work/package \(1.0 MiB\).*max_module_bytes"):
+    with pytest.raises(LaunchError, match=r"work/package \(1.0 MiB\).*tfmagicignore.*max_module_bytes"):
         collect([str(folder)], (), LIMIT)
-    assert collect([str(folder)], (), 0).archive == b""
+    assert not collect([str(folder)], (), 0).sent
 
 
-def test_a_host_with_the_same_files_uses_them(folder, tmp_path):
-    unpacked = Unpacked(collect([str(folder)], (), LIMIT).archive, tmp_path)
-    assert unpacked.here(str(folder)) == str(folder)
+def test_data_that_is_too_large_stays_by_folders_and_is_named(folder):
+    (folder / "package" / "images").mkdir()
+    for number in range(2):
+        (folder / "package" / "images" / f"{number}.bin").write_bytes(b"#" * (LIMIT // 2))
+    found = collect([str(folder)], (), LIMIT)
+    assert names_in(found.pack(), folder) == SENT
+    assert found.too_large == {str(folder / "package" / "images"): LIMIT}
 
 
-def test_a_host_with_other_files_uses_those_of_the_notebook(folder, tmp_path):
-    archive = collect([str(folder)], (), LIMIT).archive
+def test_a_host_with_the_same_files_uses_the_copy_but_for_a_script(folder, tmp_path):
+    unpacked = Unpacked(collect([str(folder)], (), LIMIT).pack(), tmp_path)
+    module = str(folder / "mymodel.py")
+    assert unpacked.copy_of(module) == f"{unpacked.folder}{module}" != unpacked.script(module)
+    assert unpacked.script(module) == module
     (folder / "mymodel.py").write_text("NAME = 'another'\n")
-    here = Unpacked(archive, tmp_path).here(str(folder))
-    assert here != str(folder)
-    assert Path(here, "mymodel.py").read_text() == "NAME = 'mymodel.py'\n"
+    assert Path(unpacked.script(module)).read_text() == "NAME = 'mymodel.py'\n"
 
 
-def test_a_change_gets_a_folder_of_its_own(folder, tmp_path):
-    first = Unpacked(collect([str(folder)], (), LIMIT).archive, tmp_path)
-    (folder / "mymodel.py").write_text("NAME = 'edited'\n")
-    second = Unpacked(collect([str(folder)], (), LIMIT).archive, tmp_path)
-    assert first.folder != second.folder and first.folder.exists()
+def test_a_copy_with_a_change_is_another_folder_with_the_changed_file_alone_replaced(folder, tmp_path):
+    first = collect([str(folder)], (), LIMIT)
+    packed = first.pack()
+    write(folder / "mymodel.py", "NAME = 'edited'\n")
+    write(folder / "package/inner/layers.py", "NAME = 'edited too'\n")
+    now = collect([str(folder)], (), LIMIT)
+    changed = first.changed(now, ["package"])
+    assert list(changed) == [str(folder / "package/inner/layers.py")]
+    old, new = Unpacked(packed, tmp_path), Unpacked(merge(packed, changed), tmp_path)
+    assert old.folder != new.folder
+    assert "edited" not in Path(new.copy_of(str(folder / "mymodel.py"))).read_text()
+    assert "edited too" in Path(new.copy_of(str(folder / "package/inner/layers.py"))).read_text()
+
+
+def test_a_file_that_is_new_since_has_no_time_and_one_that_stays_here_no_stamp(folder):
+    found = collect([str(folder)], (), LIMIT)
+    known, new = str(folder / "mymodel.py"), str(folder / "later.py")
+    assert found.stamp_of(known) == found.sent[known]
+    assert found.stamp_of(new) == (new, 0, 0)
+    assert found.stamp_of(str(folder / "project/train.py")) is found.stamp_of("/else/where.py") is None
 
 
 def test_a_traceback_names_the_file_of_the_notebooks_machine(folder, tmp_path):
     run = tmp_path / "hosts" / "h-1" / "runs" / "20260131"
     run.mkdir(parents=True)
-    unpacked = Unpacked(collect([str(folder)], (), LIMIT).archive, run)
-    shutil.rmtree(folder)
-    there = unpacked.here(str(folder / "mymodel.py"))
+    unpacked = Unpacked(collect([str(folder)], (), LIMIT).pack(), run)
+    there = unpacked.copy_of(str(folder / "mymodel.py"))
     assert there != str(folder / "mymodel.py")
     assert original_path(there) == str(folder / "mymodel.py")
     assert original_path("/a/runs/b/modules-x/c.py") == "/a/runs/b/modules-x/c.py"

@@ -91,6 +91,7 @@ class RunningCluster:
             progress=progress,
             kept=kept,
         )
+        variables.sent = self.processes.stamp_sent
         self.run, self.tasks, self.hosts = self.processes.run, self.processes.tasks, self.processes.hosts
         self.supervisor, self.keeper = self.processes.supervisor, self.processes.keeper
         self._status_writer = StatusWriter(name, shape, self.run, lambda: self.spec.addresses)

@@ -18,9 +18,11 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from tfmagic.protocol.module_origins import original_path
 from tfmagic.serialization import pickling
 from tfmagic.system.own_code import OUR_FOLDER
 
@@ -33,14 +35,25 @@ _MOST = 200  # modules whose files are looked at
 
 Stamp = tuple[str, int, int]
 """Path, time and size of a file."""
+Sent = Callable[[str], Stamp | None]
 
 
-def stamps_of(names: Iterable[str]) -> dict[str, Stamp]:
-    """Return the stamps of these modules, and of the user's modules that they use, by name."""
+def _none_sent(file: str) -> Stamp | None:
+    return None
+
+
+def stamps_of(names: Iterable[str], sent: Sent = _none_sent) -> dict[str, Stamp]:
+    """Return the stamps of these modules, and of the user's modules that they use, by name.
+
+    Args:
+        sent: Returns the stamp of a file of which the tasks have a copy.
+    """
     found: dict[str, Stamp] = {}
     for name in names:
         for used in _used(name, set()):
-            if used not in found and len(found) < _MOST and (stamp := _stamp(file_of(used))) is not None:
+            if used in found or len(found) == _MOST:
+                continue
+            if (stamp := sent(file_of(used)) or _stamp(file_of(used))) is not None:
                 found[used] = stamp
     return found
 
@@ -88,10 +101,22 @@ def _used(name: str, seen: set[str]) -> Iterator[str]:
     if name in seen or not file_of(name):
         return
     seen.add(name)
-    for value in list(vars(sys.modules[name]).values()) if name in sys.modules else ():
-        if isinstance(value, types.ModuleType | type | types.FunctionType):
-            yield from _used(module_of(value), seen)
+    if name in sys.modules:
+        values = list(vars(sys.modules[name]).values())
+        names = [module_of(v) for v in values if isinstance(v, types.ModuleType | type | types.FunctionType)]
+    else:
+        names = sorted(_names_imported_by(file_of(name)))
+    for other in names:
+        yield from _used(other, seen)
     yield name
+
+
+def _names_imported_by(file: str) -> frozenset[str]:
+    try:
+        with open(file, "rb") as source:
+            return names_imported(source.read().decode())
+    except (OSError, ValueError, SyntaxError, RecursionError):
+        return frozenset()
 
 
 def file_of(name: str) -> str:
@@ -111,13 +136,31 @@ _origins: dict[str, str] = {}  # found once: a search takes 0.1 ms
 
 
 def _file_to_import(name: str) -> str:
-    """Return the file of a module that only the tasks have imported."""
-    if name not in _origins and "." not in name:  # a search for `a.b` would import `a`
+    """Return the file of a module that only the tasks have imported. Imports nothing."""
+    if name not in _origins and not _is_below_installed(name):
         with contextlib.suppress(ImportError, ValueError, AttributeError):
-            spec = importlib.util.find_spec(name)
-            if spec is not None:
+            if (spec := _spec_of(name)) is not None:
                 _origins[name] = spec.origin or ""
     return _origins.get(name, "")
+
+
+def _is_below_installed(name: str) -> bool:
+    top = name.partition(".")[0]
+    if top == name:
+        return False
+    file = getattr(sys.modules.get(top), "__file__", None) or _file_to_import(top)
+    return bool(file) and not _is_own(file)
+
+
+def _spec_of(name: str) -> ModuleSpec | None:
+    parent = name.rpartition(".")[0]
+    if not parent:
+        return importlib.util.find_spec(name)  # a search for `a.b` would import `a`
+    found = sys.modules.get(parent)
+    above = found.__spec__ if found is not None else _spec_of(parent)
+    if above is None or above.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(name, list(above.submodule_search_locations))
 
 
 def _stamp(file: str) -> Stamp | None:
@@ -134,14 +177,18 @@ def _stamp(file: str) -> Stamp | None:
 _old_objects: dict[Any, Any] = {}  # weak references to functions and classes of all versions
 
 
-def reload_modules(names: tuple[str, ...]) -> dict[str, str]:
+def reload_modules(names: tuple[str, ...], sources: Mapping[str, bytes]) -> dict[str, str]:
     """Reload modules with their submodules; return a digest of the file of each, by name.
 
     Functions, classes and instances of the old module are changed in place, as by IPython's ``%autoreload``;
     names that were imported `from` it are bound anew. A module that was not imported is left out.
+
+    Args:
+        sources: Changed files, for a task that has a copy of the notebook's modules.
     """
     from IPython.extensions.autoreload import superreload
 
+    _write_copies(sources)
     chosen = [m for m in list(sys.modules) if any(m == name or m.startswith(f"{name}.") for name in names)]
     seen: set[str] = set()
     order = [used for name in chosen for used in _used(name, seen) if used in chosen]
@@ -153,6 +200,18 @@ def reload_modules(names: tuple[str, ...]) -> dict[str, str]:
         superreload(module, old_objects=_old_objects)
         _bind_anew(before, vars(module), sys.modules["__main__"].__dict__)
     return {name: digest_of(name) for name in order}
+
+
+def _write_copies(sources: Mapping[str, bytes]) -> None:
+    """Write files into the copy of the notebook's modules. Other tasks of the host write the same."""
+    roots = [folder.removesuffix(original_path(folder)) for folder in sys.path]
+    root = next((root for root in roots if root), "")
+    for source, content in sources.items() if root else ():
+        os.makedirs(os.path.dirname(root + source), exist_ok=True)
+        unfinished = f"{root}{source}.{os.getpid()}"
+        with open(unfinished, "wb") as out:
+            out.write(content)
+        os.replace(unfinished, root + source)
 
 
 def _forget_bytecode(module: types.ModuleType) -> None:

@@ -9,9 +9,8 @@ import contextlib
 import os
 import selectors
 import threading
-import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -56,7 +55,6 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.system import files
 from tfmagic.system.usage import Usage
 
-_SAME_START_S = 0.2  # tasks that are started together get the modules that were found for the first
 _TAKEN_OVER = "another notebook has attached to this run; its tasks go on there"
 
 
@@ -74,7 +72,7 @@ class RemoteBackend:
         timeout_s: Until every task must have a place, and its host an agent.
         waits_for: See `DriverProcess.open`.
         suspect_s: After so many seconds without an answer a host counts as silent.
-        max_module_bytes: Limit of the notebook's own modules, which hosts get.
+        modules: The notebook's own modules, which hosts get.
         resumes: Take over the agents of a cluster that has outlived its kernel, instead of starting some.
         opened: The numbers of its cells whose results no kernel has taken.
 
@@ -90,6 +88,7 @@ class RemoteBackend:
     """
 
     runs_here = was_taken_over = False
+    _code: tuple[OwnModules, Handle | None]
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class RemoteBackend:
         gpu_tasks: tuple[TaskId, ...],
         timeout_s: float,
         suspect_s: float,
-        max_module_bytes: int = 0,
+        modules: OwnModules | None = None,
         resumes: bool = False,
         opened: tuple[int, ...] = (),
         waits_for: driver_client.Waits = lambda what: None,
@@ -109,8 +108,7 @@ class RemoteBackend:
         self._processes: dict[TaskId, _Process] = {}
         self._usage: dict[TaskId, Usage] = {}
         self._closely: tuple[TaskId, ...] = ()
-        self._modules: tuple[float, OwnModules, Handle | None] | None = None
-        self._max_module_bytes = max_module_bytes
+        self.use_modules(modules or OwnModules())
         self._unreported: list[Event] = []
         self._unsent: list[Deliver] = []  # orders that leave together, since each message wakes the driver
         self._lost: dict[str, int] = {}  # bytes of output that were not written, by task
@@ -168,15 +166,11 @@ class RemoteBackend:
     def launch(self, boot: TaskBoot) -> None:
         self._processes[boot.task] = _Process(boot.attempt)
         self._usage.pop(boot.task, None)
-        try:
-            modules, handle = self._own_modules(boot)
-        except LaunchError as error:
-            self._unreported += self._lose((boot.task,), str(error))
-            return
         with contextlib.suppress(OSError):  # who follows a log finds it before the first line
             os.close(files.open_regular(str(self._run.log_path(boot.task)), os.O_WRONLY | os.O_CREAT))
         log_bytes = self._run.log_bytes(boot.task)
-        order = LaunchTask(boot, log_bytes, handle, modules.before, modules.after)
+        modules, archive = self._code
+        order = LaunchTask(boot, log_bytes, archive, modules.before, modules.after)
         self._deliver(boot.task, order, launches=True)
 
     def send(self, task: TaskId, command: Command) -> None:
@@ -268,18 +262,27 @@ class RemoteBackend:
 
     # -- tasks --
 
-    def _own_modules(self, boot: TaskBoot) -> tuple[OwnModules, Handle | None]:
-        """Return the notebook's own modules as they are now, and a memory file with them."""
-        now = time.monotonic()
-        if self._modules is None or now - self._modules[0] > _SAME_START_S:
-            further = [origin.file for origin in boot.origins]
-            further += [boot.script.file] if boot.script is not None else []
-            found = own_modules.collect(boot.sys_path, further, self._max_module_bytes)
-            if self._modules is None or self._modules[1] != found:
-                handle = memory_files.write(found.archive) if found.archive else None
-                self._modules = now, found, handle
-            self._modules = now, *self._modules[1:]
-        return self._modules[1:]
+    def use_modules(self, modules: OwnModules) -> None:
+        """Give these modules to each process that is started from now on: one code for all tasks.
+
+        Called before the first process, and before all tasks get new ones. From any thread.
+        """
+        packed = modules.pack()
+        self._code = modules, memory_files.write(packed) if packed else None
+
+    def change_modules(self, now: OwnModules, names: Iterable[str]) -> dict[str, bytes]:
+        """Give later processes these modules as they are now. Return their files that have changed."""
+        modules, archive = self._code
+        changed = modules.changed(now, names)
+        merged = own_modules.merge(memory_files.read(archive) if archive is not None else b"", changed)
+        modules = replace(modules, sent={**modules.sent, **{file: now.sent[file] for file in changed}})
+        self._code = modules, memory_files.write(merged)
+        return changed
+
+    @property
+    def modules(self) -> OwnModules:
+        """The notebook's own modules, as new processes get them."""
+        return self._code[0]
 
     def _lives(self, task: TaskId) -> bool:
         process = self._processes.get(task)

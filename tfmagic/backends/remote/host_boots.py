@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from tfmagic.backends.remote.own_modules import Unpacked
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Origin, TaskBoot
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system.own_code import OUR_FOLDER
 
 
 class HostBoots:
@@ -38,13 +39,14 @@ class HostBoots:
 
     def _with_modules(self, order: LaunchTask) -> TaskBoot:
         """Return the boot with this host's import path, and the notebook's own modules on it."""
-        boot = order.boot
-        here: Callable[[str], str] = _unchanged
+        boot, path, origins, script = order.boot, _host_path(order), order.boot.origins, order.boot.script
         if order.modules is not None:
-            here = self._unpacked(memory_files.read(order.modules))
-        path = (*map(here, order.before), *sys.path, *map(here, order.after))
-        origins = tuple(_origin_at(origin, here) for origin in boot.origins)
-        script = boot.script and msgspec.structs.replace(boot.script, file=here(boot.script.file))
+            copies = self._unpacked(memory_files.read(order.modules))
+            before, after = (
+                [f"{copies.folder}{folder}" for folder in part] for part in (order.before, order.after)
+            )
+            path, origins = [*before, *path, *after], tuple(_origin_at(origin, copies) for origin in origins)
+            script = script and msgspec.structs.replace(script, file=copies.script(script.file))
         return msgspec.structs.replace(
             boot,
             sys_path=tuple(dict.fromkeys(path)),
@@ -52,11 +54,11 @@ class HostBoots:
             script=script,
         )
 
-    def _unpacked(self, archive: memoryview) -> Callable[[str], str]:
+    def _unpacked(self, archive: memoryview) -> Unpacked:
         content = bytes(archive)
         if self._modules is None or self._modules[0] != content:
             self._modules = content, Unpacked(content, self._run.folder)
-        return self._modules[1].here
+        return self._modules[1]
 
     def _presets(self, task: TaskId, computing: int) -> dict[str, str]:
         presets = {}
@@ -67,13 +69,18 @@ class HostBoots:
         return presets
 
 
-def _unchanged(path: str) -> str:
-    return path
+def _host_path(order: LaunchTask) -> list[str]:
+    """Return this host's import path without the folders of which a task has a copy.
+
+    On the notebook's machine Ray puts them there; tasks on other machines would not find what is new in them.
+    """
+    copied = {*order.before, *order.after} - {os.path.dirname(OUR_FOLDER.rstrip(os.sep))}
+    return [folder for folder in sys.path if os.path.abspath(folder) not in copied]
 
 
-def _origin_at(origin: Origin, here: Callable[[str], str]) -> Origin:
-    search = None if origin.search is None else tuple(map(here, origin.search))
-    file = here(origin.file) if origin.file else ""
+def _origin_at(origin: Origin, copies: Unpacked) -> Origin:
+    search = None if origin.search is None else tuple(map(copies.copy_of, origin.search))
+    file = copies.copy_of(origin.file) if origin.file else ""
     return msgspec.structs.replace(origin, file=file, search=search)
 
 

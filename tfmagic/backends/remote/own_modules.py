@@ -1,53 +1,78 @@
-"""The notebook's own modules on other hosts: the Python files of its import path, without what is installed.
+"""The notebook's own modules on other hosts: a copy of what it can import, as it was when the tasks started.
 
     kernel: collect() ── LaunchTask, as a memory file ──→ agent: Unpacked ── its folders ──→ task: sys.path
 
-Data files are not sent, nor hidden folders, virtual environments, and folders that no import can name. A
-host that has the same files at the same place, on a shared file system, uses those.
+All tasks import the copy, those on the notebook's own machine too: a file that is edited later is old for all
+of them until they get a new copy.
 """
 
 import functools
-import hashlib
 import io
 import os
+import secrets
 import sysconfig
-import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfmagic.backends.remote.sent_files import IGNORE_FILE, OWN_FOLDER, Found, Stamp, is_own, search, stamp_of
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.module_origins import UNPACKED
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
-from tfmagic.system.own_code import OUR_FOLDER
-
-_INSTALLED = frozenset(("site-packages", "dist-packages", "lib-dynload"))
-_NEVER = frozenset(("node_modules", "__pycache__", *_INSTALLED))
-_MAX_FOLDERS = 10_000  # a second's walk; a notebook in the root folder has more
-_OWN_FOLDER = "Nothing was started. Put the notebook into a folder of its own with the modules that it needs"
-_Signature = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class OwnModules:
-    """Sources to send.
+    """Files to send.
 
     Attributes:
-        archive: A zip file that has each source by its absolute path; b"" if there is none.
         before: The folders that an import searches before Python's own modules.
         after: Those that it searches last.
+        sent: The stamp of each file, by path.
+        left_out: Files and folders that stay here, and why.
+        too_large: Folders whose data stays here because of the limit, and its size in bytes.
     """
 
-    archive: bytes
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    sent: Mapping[str, Stamp] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    too_large: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(size for _, _, size in self.sent.values())
+
+    def stamp_of(self, file: str) -> Stamp | None:
+        """Return the stamp of a file that was sent; zeros for a file that is new; None for any other one."""
+        if file in self.sent:
+            return self.sent[file]
+        is_below = any(file.startswith(f"{folder}{os.sep}") for folder in (*self.before, *self.after))
+        stays = any(file == path or file.startswith(f"{path}{os.sep}") for path in self.left_out)
+        return (file, 0, 0) if is_below and not stays else None
+
+    def changed(self, now: "OwnModules", names: Iterable[str]) -> dict[str, bytes]:
+        """Return the files of these modules, and below them, that are others now, with their content."""
+        inner = [name.replace(".", os.sep) for name in names]
+        begins = tuple(
+            f"{folder}{os.sep}{name}{end}"
+            for folder in (*now.before, *now.after)
+            for name in inner
+            for end in (".", os.sep)
+        )
+        files = [f for f, stamp in now.sent.items() if f.startswith(begins) and self.sent.get(f) != stamp]
+        return {file: content for file in files if (content := _content_of(file)) is not None}
+
+    def pack(self) -> bytes:
+        """Return a zip file that has each file by its absolute path; b"" if there is none."""
+        return _pack(tuple(sorted(self.sent.values())))
 
 
 def collect(path: Sequence[str], files: Iterable[str], max_bytes: int) -> OwnModules:
-    """Return the sources below the folders of an import path, and further files.
+    """Return what can be imported from the folders of an import path, and further files.
 
     Args:
         path: As `sys.path`.
@@ -55,134 +80,117 @@ def collect(path: Sequence[str], files: Iterable[str], max_bytes: int) -> OwnMod
         max_bytes: Limit of their size; 0: nothing is sent.
 
     Raises:
-        LaunchError: They are too large; the message names what is.
+        LaunchError: The modules alone are too large; the message names what is.
     """
     if max_bytes <= 0:
-        return OwnModules(b"")
+        return OwnModules()
     stdlib = sysconfig.get_path("stdlib")
     folders = [os.path.abspath(entry) for entry in path]
     middle = folders.index(stdlib) if stdlib in folders else len(folders)
-    own = [folder if _is_own(folder) and os.path.isdir(folder) else "" for folder in folders]
+    own = [folder if is_own(folder) and os.path.isdir(folder) else "" for folder in folders]
     before, after = (tuple(dict.fromkeys(filter(None, part))) for part in (own[:middle], own[middle:]))
-    found: dict[str, tuple[str, int, int]] = {}
+    found = Found()
     for folder in (*before, *after):
-        _add(found, folder, _sources(folder), max_bytes)
+        search(folder, found)
+        _check_size(found.code, folder, max_bytes)
     further = [os.path.abspath(file) for file in files if file]
-    _add(found, "", (file for file in further if _is_own(file) and file.endswith(".py")), max_bytes)
-    return OwnModules(_pack(tuple(sorted(found.values()))), before, after)
+    stamps = (stamp_of(file) for file in further if is_own(file) and file.endswith(".py"))
+    found.code |= {stamp[0]: stamp for stamp in stamps if stamp is not None}
+    _check_size(found.code, "", max_bytes)
+    data, too_large = _fitting(found.data, max_bytes - _size_of(found.code))
+    return OwnModules(before, after, {**found.code, **data}, found.left_out, too_large)
 
 
-def _is_own(path: str) -> bool:
-    """Check that a path is not one of what is installed: hosts have that, or another build of it."""
-    stdlib = sysconfig.get_path("stdlib")
-    parts = set(Path(path).parts)
-    return not (parts & _INSTALLED or path.startswith(f"{stdlib}{os.sep}") or path == stdlib)
+def _size_of(stamps: Mapping[str, Stamp]) -> int:
+    return sum(size for _, _, size in stamps.values())
 
 
-def _add(found: dict[str, tuple[str, int, int]], folder: str, sources: Iterable[str], max_bytes: int) -> None:
-    """Note the sources of one folder, with the time and size of each."""
-    for source in sources:
-        try:
-            known = os.stat(source)
-        except OSError:
-            continue
-        found[source] = source, known.st_mtime_ns, known.st_size
-    if sum(size for _, _, size in found.values()) > max_bytes:
-        raise LaunchError(_too_large(found, folder, max_bytes))
-
-
-def _too_large(found: Mapping[str, tuple[str, int, int]], folder: str, max_bytes: int) -> str:
+def _fitting(data: Mapping[str, Stamp], left_bytes: int) -> tuple[dict[str, Stamp], dict[str, int]]:
+    """Return the data that is sent, whole folders and small ones first, and the size of each other folder."""
     sizes: Counter[str] = Counter()
-    for source, _, size in found.values():
+    for file, _, size in data.values():
+        sizes[os.path.dirname(file)] += size
+    too_large = {}
+    for folder, size in reversed(sizes.most_common()):
+        if size > left_bytes:
+            too_large[folder] = size
+        else:
+            left_bytes -= size
+    return {file: stamp for file, stamp in data.items() if os.path.dirname(file) not in too_large}, too_large
+
+
+def _check_size(code: Mapping[str, Stamp], folder: str, max_bytes: int) -> None:
+    if _size_of(code) <= max_bytes:
+        return
+    sizes: Counter[str] = Counter()
+    for source, _, size in code.values():
         is_inside = source.startswith(f"{folder}{os.sep}")
         first = os.path.relpath(source, folder).split(os.sep)[0] if is_inside else ""
         sizes[os.path.join(folder, first) if first else os.path.dirname(source)] += size
     large = [(name, size) for name, size in sizes.most_common(3) if size > max_bytes // 20]
     largest = ", ".join(f"{name} ({format_bytes(size)})" for name, size in large)
-    return (
+    raise LaunchError(
         f"the notebook's own modules, which hosts of Ray get, are larger than {format_bytes(max_bytes)}: "
-        f"most of it is {largest}. {_OWN_FOLDER}, or send more:  "
+        f"most of it is {largest}. {OWN_FOLDER}, or name what is not needed in {IGNORE_FILE}, or send more:  "
         f"{Step('configure', max_module_bytes=4 * max_bytes)}"
     )
 
 
-def _sources(root: str) -> Iterator[str]:
-    """Yield the Python files below a folder that an import can reach."""
-    seen, waiting = set[tuple[int, int]](), [root]
-    while waiting:
-        folder = waiting.pop()
-        try:
-            known = os.stat(folder)
-            entries = list(os.scandir(folder))
-        except OSError:
-            continue
-        if (known.st_dev, known.st_ino) in seen:  # a link to a folder above
-            continue
-        seen.add((known.st_dev, known.st_ino))
-        if len(seen) > _MAX_FOLDERS:
-            raise LaunchError(
-                f"{root} has more than {_MAX_FOLDERS} folders below it, and hosts of Ray get the notebook's "
-                f"own modules. {_OWN_FOLDER}, or send none:  {Step('configure', max_module_bytes=0)}"
-            )
-        names = {entry.name for entry in entries}
-        if folder != root and names & {"pyvenv.cfg", "conda-meta"}:
-            continue
-        for entry in entries:
-            if entry.name.endswith(".py") and entry.is_file():
-                yield entry.path
-            elif _is_package_name(entry) and entry.is_dir():
-                waiting.append(entry.path)
-
-
-def _is_package_name(entry: os.DirEntry[str]) -> bool:
-    """Check whether `import` can reach this folder. tfmagic's own is left out: hosts get it separately."""
-    is_ours = f"{entry.path}{os.sep}" == OUR_FOLDER
-    return entry.name.isidentifier() and entry.name not in _NEVER and not is_ours
-
-
-@functools.lru_cache(maxsize=2)
-def _pack(sources: _Signature) -> bytes:
-    if not sources:
+@functools.lru_cache(maxsize=1)
+def _pack(stamps: tuple[Stamp, ...]) -> bytes:
+    if not stamps:
         return b""
+    contents = ((file, _content_of(file)) for file, _, _ in stamps)
+    return _zip((file, content) for file, content in contents if content is not None)
+
+
+def merge(archive: bytes | memoryview, changed: Mapping[str, bytes]) -> bytes:
+    """Return an archive with other contents of some files."""
+    if not archive:
+        return _zip(changed.items())
+    with zipfile.ZipFile(io.BytesIO(archive)) as old:
+        names = [name for name in old.namelist() if f"{os.sep}{name}" not in changed]
+        return _zip([*((name, old.read(name)) for name in names), *changed.items()])
+
+
+def _zip(contents: Iterable[tuple[str, bytes]]) -> bytes:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
-        for source, _, _ in sources:
-            try:
-                content = Path(source).read_bytes()
-            except OSError:  # removed meanwhile, or not for us
-                continue
-            out.writestr(zipfile.ZipInfo(source.lstrip(os.sep)), content, zipfile.ZIP_DEFLATED, 1)
+        for file, content in contents:
+            out.writestr(zipfile.ZipInfo(file.lstrip(os.sep)), content, zipfile.ZIP_DEFLATED, 1)
     return archive.getvalue()
 
 
+def _content_of(file: str) -> bytes | None:
+    """Return the content of a file; None where it was removed meanwhile, or is not for us."""
+    try:
+        return Path(file).read_bytes()
+    except OSError:
+        return None
+
+
 class Unpacked:
-    """An archive of sources on this host.
+    """An archive of files on this host.
 
     Args:
-        archive: As `collect` makes it.
-        base: The run folder; the sources get a folder in it, named by what they are.
+        archive: As `OwnModules.pack` makes it.
+        base: The run folder; the files get a new folder in it.
     """
 
     def __init__(self, archive: bytes, base: Path):
-        self.folder = base / f"{UNPACKED}{hashlib.sha256(archive).hexdigest()[:16]}"
-        with zipfile.ZipFile(io.BytesIO(archive)) as sources:
-            if not self.folder.exists():
-                unfinished = tempfile.mkdtemp(dir=base)
-                sources.extractall(unfinished)
-                os.rename(unfinished, self.folder)
-            self._names = [f"{os.sep}{name}" for name in sources.namelist()]
-        self._known: dict[str, str] = {}
+        self.folder = base / f"{UNPACKED}{secrets.token_hex(8)}"
+        with zipfile.ZipFile(io.BytesIO(archive)) as files:
+            files.extractall(self.folder)
 
-    def here(self, path: str) -> str:
-        """Return where a folder or file of the notebook's machine is on this host."""
-        if path not in self._known:
-            inside = [name for name in self._names if name == path or name.startswith(f"{path}{os.sep}")]
-            is_same = all(self._is_same(name) for name in inside)
-            self._known[path] = path if is_same else f"{self.folder}{path}"
-        return self._known[path]
+    def copy_of(self, path: str) -> str:
+        """Return the copy of a folder or file of the notebook's machine, or the path where there is none."""
+        copy = f"{self.folder}{path}"
+        return copy if os.path.exists(copy) else path
 
-    def _is_same(self, name: str) -> bool:
+    def script(self, path: str) -> str:
+        """Return the file of a script: it is read at once, so this host's own serves if it is the same."""
+        copy = self.copy_of(path)
         try:
-            return Path(name).read_bytes() == Path(f"{self.folder}{name}").read_bytes()
+            return path if Path(path).read_bytes() == Path(copy).read_bytes() else copy
         except OSError:
-            return False
+            return copy

@@ -85,11 +85,14 @@ class Variables(Faults):
             The modules that each task has reloaded, in their order, by task name.
 
         Raises:
-            TfmagicError: A task has another file than this machine, as on a host of Ray's.
+            TfmagicError: A task has another file than this machine, as on a host of Ray's that gets no files.
+            LaunchError: The modules are too large for hosts of Ray; nothing was reloaded.
             Exception: What a module raises. The task goes on with the old version of that module.
         """
         reloading.check_names(modules)
-        found = self._ask_tasks(on, user_modules.reload_modules, modules)
+        with self._lock:
+            sources = self._running_cluster().processes.send_changes(modules)
+        found = self._ask_tasks(on, user_modules.reload_modules, modules, sources)
         with self._lock:
             self._running_cluster().cells.note_reloaded(found)
         reloading.check_reloaded(found)

@@ -110,7 +110,7 @@ class ClusterCells:
         prepared = self._variables.commands_for(plan, attempts)
         if not plan.aside:
             runs_here = self._supervisor.backend.runs_here
-            reloading.warn_of_old_modules(self._variables, attempts, runs_here)
+            reloading.warn_of_old_modules(self._variables, prepared, runs_here)
         return self._start(prepared, plan.options, detached, may_begin)
 
     def begin_on(self, plan: CellPlan, tasks: Iterable[TaskId], detached: bool = False) -> Job:

@@ -7,24 +7,27 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfmagic.clusters.cells.task_variables import TaskVariables
+from tfmagic.clusters.cells.task_variables import Prepared, TaskVariables
 from tfmagic.errors import TfmagicError
-from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.serialization import user_modules
 from tfmagic.system.advice import Step
 
 
-def warn_of_old_modules(variables: TaskVariables, attempts: Mapping[TaskId, int], runs_here: bool) -> None:
-    """Print which modules have changed since tasks imported them, and how to mend it; each change once."""
-    found = variables.find_old_modules(attempts)
+def warn_of_old_modules(variables: TaskVariables, prepared: Prepared, runs_here: bool) -> None:
+    """Print which modules have changed since tasks imported them, and how to mend it; each change once.
+
+    Tasks on hosts import a copy, which is older than a change even if nothing was imported before.
+    """
+    found = variables.find_old_modules(prepared)
     if not found:
         return
     tasks = sorted({task for those in found.values() for task in those})
     names = ", ".join(sorted(found))
     files = ", ".join(sorted({os.path.basename(user_modules.file_of(name)) for name in found}))
-    step = Step("reload", *sorted(found)) if runs_here else Step("restart")
-    text = f"tfmagic: {names}: {files} changed after {', '.join(t.name for t in tasks)} imported it"
-    print(f"{text}, and the old version runs there:  {step}", file=sys.stderr)
+    where = ", ".join(task.name for task in tasks)
+    did = "imported it" if runs_here else "got a copy of it"
+    text = f"tfmagic: {names}: {files} changed after {where} {did}"
+    print(f"{text}, and the old version runs there:  {Step('reload', *sorted(found))}", file=sys.stderr)
 
 
 def check_names(modules: Iterable[Any]) -> None:
@@ -49,7 +52,7 @@ def check_reloaded(found: Mapping[str, Mapping[str, str]]) -> None:
     tasks = [task for task, digests in found.items() if any(digests[name] != ours[name] for name in digests)]
     if old:
         raise TfmagicError(
-            f"{', '.join(tasks)} reloaded {', '.join(sorted(old))} from other files than this machine has. "
-            "A host of Ray's has a copy of the notebook's modules, which it gets when a task starts:  "
-            f"{Step('restart')}"
+            f"{', '.join(tasks)} reloaded {', '.join(sorted(old))} from other files than this machine has: "
+            "their hosts have modules of this name without tfmagic, which sends none "
+            "(max_module_bytes, .tfmagicignore)"
         )

@@ -13,6 +13,7 @@ from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import capture, main_script, user_modules
 from tfmagic.serialization.free_names import names_assigned
 from tfmagic.serialization.task_names import Captured, TaskNames, Variable
+from tfmagic.serialization.user_modules import Stamp
 from tfmagic.supervisor.state import CellState
 
 cell_numbers = itertools.count(1)
@@ -44,7 +45,12 @@ class TaskVariables:
         main: Returns the notebook's ``__main__``.
         setting: Returns the value of a setting.
         script: The script that tasks import before their first call; they have its names.
+
+    Attributes:
+        sent: Returns the stamp of a file of which the tasks have a copy, as on hosts of Ray.
     """
+
+    sent: user_modules.Sent = staticmethod(lambda file: None)
 
     def __init__(
         self,
@@ -129,16 +135,22 @@ class TaskVariables:
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
         for task, names in self.names_of(prepared.attempts).items():
-            captured = prepared.carried[task]
-            names.note(captured)
-            new = (prepared.modules | captured.modules) - names.modules.keys()
-            names.modules = user_modules.stamps_of(new) | names.modules
+            names.note(prepared.carried[task])
+            names.modules = self._modules_after(prepared, task, names)
 
-    def find_old_modules(self, attempts: Mapping[TaskId, int]) -> dict[str, list[TaskId]]:
-        """Return the modules of which tasks have an old version, with these tasks; each change only once."""
+    def _modules_after(self, prepared: Prepared, task: TaskId, names: TaskNames) -> dict[str, Stamp]:
+        """Return the stamps of the modules that a task has imported when it has run a cell."""
+        new = (prepared.modules | prepared.carried[task].modules) - names.modules.keys()
+        return user_modules.stamps_of(new, self.sent) | names.modules
+
+    def find_old_modules(self, prepared: Prepared) -> dict[str, list[TaskId]]:
+        """Return the modules of which tasks have an old version, with these tasks; each change only once.
+
+        Where tasks import a copy, a module that the cell is the first to import can be old, too.
+        """
         found: dict[str, list[TaskId]] = {}
-        for task, names in self.names_of(attempts).items():
-            changed = user_modules.changed_since(names.modules)
+        for task, names in self.names_of(prepared.attempts).items():
+            changed = user_modules.changed_since(self._modules_after(prepared, task, names))
             for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
                 found.setdefault(name, []).append(task)
             names.told |= changed

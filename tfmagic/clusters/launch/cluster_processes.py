@@ -1,12 +1,14 @@
 """The task processes of a cluster: where they live, what each one is told first, and their addresses."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tfmagic.backends.local import LocalBackend
+from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.clusters.launch import open_backend
 from tfmagic.clusters.launch.kept_clusters import Keeper, KeptRun, Resumed
+from tfmagic.clusters.launch.remote_hosts import collect_modules, tell_left_out
 from tfmagic.clusters.launch.settings import TFCluster, policy_source
 from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings
@@ -99,10 +101,39 @@ class ClusterProcesses:
         return {task: state.tasks[task].next_attempt for task in tasks}
 
     def relaunch(self, tasks: tuple[TaskId, ...]) -> dict[TaskId, int]:
-        """Request new processes. Return the attempts that the tasks had until now."""
+        """Request new processes. Return the attempts that the tasks had until now.
+
+        On hosts of Ray all tasks together get the notebook's modules as they are now; single ones get those
+        that the others have.
+
+        Raises:
+            LaunchError: The modules are too large; nothing was ended.
+        """
+        backend = self.supervisor.backend
+        if isinstance(backend, RemoteBackend) and not set(self.tasks) - set(tasks):
+            limit = self.setting("max_module_bytes")
+            backend.use_modules(found := collect_modules(self.task_settings, limit))
+            tell_left_out(found, limit)
         seen = self.supervisor.state.tasks
         self.supervisor.ask(LaunchRequested(tasks))
         return {task: seen[task].attempt if task in seen else 0 for task in tasks}
+
+    def stamp_sent(self, file: str) -> tuple[str, int, int] | None:
+        """Return the time and size of a file of which hosts of Ray have a copy; see `OwnModules.stamp_of`."""
+        backend = self.supervisor.backend
+        return backend.modules.stamp_of(file) if isinstance(backend, RemoteBackend) else None
+
+    def send_changes(self, names: Iterable[str]) -> Mapping[str, bytes]:
+        """Return the changed files of these modules for hosts of Ray. A process that starts later has them.
+
+        Raises:
+            LaunchError: The modules are too large.
+        """
+        backend = self.supervisor.backend
+        if not isinstance(backend, RemoteBackend):
+            return {}
+        now = collect_modules(self.task_settings, self.setting("max_module_bytes"))
+        return backend.change_modules(now, names)
 
     def dead_tasks(self) -> tuple[TaskId, ...]:
         """Return the tasks whose last process has ended."""

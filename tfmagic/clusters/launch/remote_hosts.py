@@ -13,6 +13,7 @@ from msgspec import structs
 from tfmagic.backends.remote import own_modules
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
+from tfmagic.backends.remote.own_modules import OwnModules
 from tfmagic.backends.remote.versions import describe_differences, own_versions
 from tfmagic.clusters.launch.arguments import PLACEMENTS, read_duration
 from tfmagic.clusters.launch.kept_clusters import KeptRun
@@ -23,7 +24,9 @@ from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import Shape
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import lifecycle
-from tfmagic.system.advice import front_end
+from tfmagic.system import notices
+from tfmagic.system.advice import Step, front_end
+from tfmagic.system.memory import format_bytes
 
 
 def request_of(
@@ -98,8 +101,8 @@ def open_hosts(
     kept_as = kept.cluster.kept_as if kept else f"{run}-{secrets.token_hex(4)}" if request.keep_s else ""
     setup = _setup_of(cluster, settings, run, setting, request.keep_s, kept_as)
     request = structs.replace(request, trusts_network=setting("trust_network"))
-    limit = setting("max_module_bytes")
-    own_modules.collect(module_origins.import_path(), (), limit)  # raises before anything is started
+    modules = collect_modules(settings, setting("max_module_bytes"))  # raises before anything is started
+    tell_left_out(modules, setting("max_module_bytes"))
     backend = RemoteBackend(
         request,
         setup,
@@ -108,7 +111,7 @@ def open_hosts(
         tuple(computing_tasks(shape)) if request.gpus else (),
         setting("start_timeout_s"),
         setting("suspect_s"),
-        limit,
+        modules,
         kept is not None,
         () if kept is None else tuple(kept.cluster.cells),
         functools.partial(_show_wait, progress, shape),
@@ -146,6 +149,52 @@ def _setup_of(
         max_log_bytes=setting("max_log_bytes"),
         front_end=front_end(),
     )
+
+
+def collect_modules(settings: TaskSettings, max_bytes: int) -> OwnModules:
+    """Return what hosts get of this notebook's own files as they are now.
+
+    Raises:
+        LaunchError: The modules alone are too large.
+    """
+    further = [origin.file for origin in module_origins.find_origins()]
+    further += [settings.script.file] if settings.script is not None else []
+    return own_modules.collect(module_origins.import_path(), further, max_bytes)
+
+
+def tell_left_out(modules: OwnModules, max_bytes: int) -> None:
+    """Print which data of packages is too large to be sent."""
+    if modules.too_large:
+        largest = sorted(modules.too_large.items(), key=lambda item: -item[1])[:3]
+        names = ", ".join(f"{folder} ({format_bytes(size)})" for folder, size in largest)
+        more = Step("configure", max_module_bytes=4 * max_bytes)
+        notices.say(
+            f"tfmagic: hosts get no data of {names}: with the notebook's modules it is larger than "
+            f"{format_bytes(max_bytes)}. To send it:  {more}"
+        )
+
+
+def collect_modules(settings: TaskSettings, max_bytes: int) -> OwnModules:
+    """Return what hosts get of this notebook's own files as they are now.
+
+    Raises:
+        LaunchError: The modules alone are too large.
+    """
+    further = [origin.file for origin in module_origins.find_origins()]
+    further += [settings.script.file] if settings.script is not None else []
+    return own_modules.collect(module_origins.import_path(), further, max_bytes)
+
+
+def tell_left_out(modules: OwnModules, max_bytes: int) -> None:
+    """Print which data of packages is too large to be sent."""
+    if modules.too_large:
+        largest = sorted(modules.too_large.items(), key=lambda item: -item[1])[:3]
+        names = ", ".join(f"{folder} ({format_bytes(size)})" for folder, size in largest)
+        more = Step("configure", max_module_bytes=4 * max_bytes)
+        notices.say(
+            f"tfmagic: hosts get no data of {names}: with the notebook's modules it is larger than "
+            f"{format_bytes(max_bytes)}. To send it:  {more}"
+        )
 
 
 def check_versions(hosts: Sequence[HostFacts], own: Mapping[str, str]) -> None:

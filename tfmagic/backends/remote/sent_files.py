@@ -1,0 +1,172 @@
+"""Which files of the notebook's machine hosts get: what the notebook can import, without what is installed.
+
+    folder of the import path
+      ├─ module.py, module.cpython-*.so     sent
+      ├─ package/  with __init__.py         sent, with all files below: they are its data
+      ├─ folder/   with Python files        sent without its data, unless it is a project of its own
+      └─ folder/   without                  sent only if this process has imported it
+
+`.tfmagicignore`, by gitignore's rules, leaves out more. Hidden files, keys and virtual environments never go.
+"""
+
+import fnmatch
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+from tfmagic.errors import LaunchError
+from tfmagic.system.advice import Step
+from tfmagic.system.own_code import OUR_FOLDER
+
+IGNORE_FILE = ".tfmagicignore"
+Stamp = tuple[str, int, int]
+"""Path, time and size of a file."""
+OWN_FOLDER = "Nothing was started or ended. Put the notebook into a folder of its own with what it needs"
+
+_INSTALLED = frozenset(("site-packages", "dist-packages", "lib-dynload"))
+_NEVER_BELOW = frozenset(("node_modules", "__pycache__", *_INSTALLED))
+_NEVER = (
+    ".*", "*.pyc", "*.pem", "*.key", "*.p12", "*.pfx", "credentials*", "id_rsa*", "id_dsa*", "id_ecdsa*",
+    "id_ed25519*",
+)  # fmt: skip
+_ENVIRONMENT = frozenset(("pyvenv.cfg", "conda-meta"))
+_PROJECT = frozenset((".git", "pyproject.toml", "setup.py", "setup.cfg"))
+_MODULE = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
+_MAX_FOLDERS = 10_000  # a second's walk; a notebook in the root folder has more
+
+_Rules = tuple[tuple[str, Any], ...]  # the ignore files that apply: folder and patterns, the innermost last
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search has found.
+
+    Attributes:
+        code: The modules.
+        data: The other files of packages.
+        left_out: Files and folders that stay here, and why.
+    """
+
+    code: dict[str, Stamp] = field(default_factory=dict)
+    data: dict[str, Stamp] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def is_own(path: str) -> bool:
+    """Check that a path is not one of what is installed: hosts have that, or another build of it."""
+    stdlib = sysconfig.get_path("stdlib")
+    return not (_INSTALLED & set(Path(path).parts) or f"{path}{os.sep}".startswith(f"{stdlib}{os.sep}"))
+
+
+def stamp_of(file: str) -> Stamp | None:
+    """Return the stamp of a file; None where there is none."""
+    try:
+        known = os.stat(file)
+    except OSError:
+        return None
+    return file, known.st_mtime_ns, known.st_size
+
+
+def search(root: str, found: Found) -> None:
+    """Find what is to be sent of a folder of the import path.
+
+    Raises:
+        LaunchError: It has too many folders, or an ignore file that cannot be read.
+    """
+    seen, imported = set[tuple[int, int]](), _imported_folders()
+    rules: _Rules = ()
+    for parent in reversed(Path(root).parents):
+        rules = _with_rules(rules, str(parent))
+    waiting: list[tuple[str, bool, _Rules]] = [(root, False, rules)]
+    while waiting:
+        folder, in_package, rules = waiting.pop()
+        try:
+            known, entries = os.stat(folder), {entry.name: entry for entry in os.scandir(folder)}
+        except OSError:
+            continue
+        if (known.st_dev, known.st_ino) in seen:  # a link to a folder above
+            continue
+        seen.add((known.st_dev, known.st_ino))
+        if len(seen) > _MAX_FOLDERS:
+            raise LaunchError(
+                f"{root} has more than {_MAX_FOLDERS} folders below it, and hosts of Ray get what the "
+                f"notebook can import. {OWN_FOLDER}, or name folders in {IGNORE_FILE}, or send nothing:  "
+                f"{Step('configure', max_module_bytes=0)}"
+            )
+        in_package = in_package or (folder != root and "__init__.py" in entries)
+        if folder != root and not in_package and (why := _why_not(folder, entries.keys(), imported)):
+            found.left_out[folder] = why
+        elif folder == root or not entries.keys() & _ENVIRONMENT:
+            rules = _with_rules(rules, folder)
+            waiting += [(below, in_package, rules) for below in _take(entries, in_package, rules, found)]
+
+
+def _why_not(folder: str, names: Any, imported: set[str]) -> str:
+    """Return why a folder that is no package is left out, or ""."""
+    if os.path.realpath(folder) in imported:
+        return ""
+    if names & _PROJECT:
+        return "a project of its own"
+    return "" if any(name.endswith(_MODULE) for name in names) else "no package"
+
+
+def _take(
+    entries: dict[str, os.DirEntry[str]], in_package: bool, rules: _Rules, found: Found
+) -> Iterator[str]:
+    """Note the files of a folder that are sent, and yield the folders in it to be searched."""
+    for name, entry in entries.items():
+        is_folder, is_module = entry.is_dir(), name.endswith(_MODULE)
+        if is_folder:
+            is_wanted = name not in _NEVER_BELOW and (in_package or name.isidentifier())
+            is_wanted &= f"{entry.path}{os.sep}" != OUR_FOLDER  # which hosts get separately
+        else:
+            is_wanted = entry.is_file() and (in_package or is_module)
+        if not is_wanted or name.startswith("."):
+            continue
+        if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in _NEVER):
+            if not name.endswith(".pyc"):
+                found.left_out[entry.path] = "perhaps a secret"
+        elif _is_ignored(entry.path, is_folder, rules):
+            found.left_out[entry.path] = IGNORE_FILE
+        elif is_folder:
+            yield entry.path
+        elif (stamp := stamp_of(entry.path)) is not None:
+            (found.code if is_module else found.data)[entry.path] = stamp
+
+
+def _imported_folders() -> set[str]:
+    """Return the folders of the packages without `__init__.py` that this process has imported."""
+    found: set[str] = set()
+    for module in list(sys.modules.values()):
+        names = getattr(module, "__dict__", {})  # asked directly: some modules load more when asked
+        if names.get("__file__") is None and "__path__" in names:
+            found |= {os.path.realpath(str(folder)) for folder in names["__path__"]}
+    return found
+
+
+def _with_rules(rules: _Rules, folder: str) -> _Rules:
+    try:
+        text = Path(folder, IGNORE_FILE).read_text("utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return rules
+    except (OSError, ValueError) as error:
+        raise LaunchError(f"{folder}/{IGNORE_FILE} cannot be read: {error}") from None
+    try:
+        import pathspec
+    except ImportError:
+        raise LaunchError(f"{folder}/{IGNORE_FILE} needs a library:  pip install pathspec") from None
+    return (*rules, (folder, pathspec.GitIgnoreSpec.from_lines(text.splitlines())))
+
+
+def _is_ignored(path: str, is_folder: bool, rules: _Rules) -> bool:
+    """Check a path by the innermost ignore file that names it."""
+    for folder, patterns in reversed(rules):
+        relative = os.path.relpath(path, folder) + ("/" if is_folder else "")
+        if (decided := patterns.check_file(relative).include) is not None:
+            return bool(decided)
+    return False
