@@ -1,6 +1,8 @@
 """The kernel's end of a driver process, with a real one."""
 
+import os
 import socket
+import warnings
 
 import pytest
 from conftest import wait_until
@@ -23,3 +25,24 @@ def test_replies_that_came_at_once_are_all_read(tmp_path):
             driver.open(opening, lambda who: wait_until(lambda: b"nothing answers" in came(), 60))
     finally:
         driver.close()
+
+
+def test_a_fork_of_the_kernel_keeps_no_driver_alive():
+    driver = DriverProcess(NOWHERE)
+    waits, release = os.pipe()
+    with warnings.catch_warnings(action="ignore"):  # a notebook with threads can fork, too
+        child = os.fork()
+    if child == 0:
+        os.close(release)
+        os.read(waits, 1)
+        os._exit(0)
+    try:
+        driver._control.close()  # as the system does when the kernel dies
+        driver.reports.close()
+        assert driver.process.wait(60) == 0
+    finally:
+        os.close(release)
+        os.close(waits)
+        os.waitpid(child, 0)
+        driver.process.kill()
+        os.close(driver._noise)

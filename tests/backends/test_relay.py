@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -25,6 +26,7 @@ from tfmagic.backends.remote.messages import (
     OpenHosts,
     OrderFailed,
 )
+from tfmagic.backends.remote.relay import Host, Relay
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
@@ -45,6 +47,7 @@ class Engine:
     """A host for each task; keeps what it is asked to perform, and has no room for some contents."""
 
     own_node = "here"
+    batch = LEASE_OVER, 0, 0.0, [], []
 
     def __init__(self):
         self.performed, self.forgotten, self.lease_over = [], [], threading.Event()
@@ -73,7 +76,7 @@ class Engine:
 
     def answer(self, poll):
         wait_until(lambda: self.closed.is_set() or self.lease_over.is_set(), 60)
-        return LEASE_OVER, 0, 0.0, [], []
+        return self.batch
 
     def put(self, content):
         if bytes(content) == b"too much":
@@ -160,6 +163,27 @@ def test_a_host_is_lost_with_its_node_whatever_words_the_engine_has_for_it(kerne
     reasons = {(lost := reports.receive()).tasks: lost.reason for _ in (ZERO, ONE)}
     assert reasons[(ZERO,)].startswith("its agent on host-of-worker-0 is lost: ")
     assert reasons[(ONE,)].startswith("its host host-of-worker-1 is lost: ")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../stolen", "/tmp/stolen", "run.json", "worker-0.log/../../x", "worker-00.log"]
+)
+def test_a_host_writes_nothing_but_the_files_of_tasks(kernel, tmp_path, name):
+    engine, reports = kernel
+    before = set(tmp_path.parent.rglob("*"))
+    engine.batch = 1, 0, 0.0, [(name, None, b"x"), ("worker-0.log", 0, b"x")], []
+    engine.lease_over.set()
+    lost = [reports.receive() for _ in (ZERO, ONE)]
+    assert all(f"it wants to write the file {name!r}" in report.reason for report in lost)
+    assert set(tmp_path.parent.rglob("*")) == before
+
+
+def test_a_host_without_an_address_yet_leaves_no_gap_in_what_is_told():
+    sent = []
+    relay = SimpleNamespace(_engine=Engine(), give_up=lambda host, reason: sent.append(reason))
+    relay._engine.dead_nodes.append("gone")
+    Relay.lose(relay, Host([ZERO], node="gone"), "it said so")
+    assert sent == ["its host is lost: it said so"]
 
 
 def test_a_task_that_was_lost_by_its_lease_is_told_with_the_setting(kernel):

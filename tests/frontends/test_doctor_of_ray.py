@@ -94,6 +94,34 @@ def test_the_ports_of_tensorflow_and_the_folder_matter_where_hosts_are_elsewhere
     assert "no data" in found.advice
 
 
+def test_what_hosts_get_of_the_notebook_is_listed_with_what_stays_here(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    (tmp_path / "model.py").write_text("x = 1")
+    (tmp_path / "notes.py").write_text("")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("")
+    (tmp_path / "package/data.bin").write_bytes(bytes(2000))
+    (tmp_path / ".tfmagicignore").write_text("notes.py")
+    sent, stays = ray_cluster.own_files(on_ray())
+    assert sent.what.startswith("hosts get 3 files of this notebook, 2.0 KiB; the largest:")
+    assert f"{tmp_path}/package/data.bin (2.0 KiB)" in sent.what and "notes.py" not in str(sent)
+    assert stays.severity is Severity.NOTE and f"{tmp_path}/notes.py: .tfmagicignore" in stays.advice
+
+    def limited(limit):
+        return list(
+            ray_cluster.own_files(
+                case(settings={"max_module_bytes": limit}, task_settings=on_ray().task_settings)
+            )
+        )
+
+    sent, stays = limited(1000)
+    assert "2 files" in sent.what and f"{tmp_path}/package: 2.0 KiB of data" in stays.advice
+    (refused,) = limited(3)
+    assert refused.refused_by_start and str(tmp_path) in refused.advice
+    (none,) = limited(0)
+    assert "no files" in none.what
+
+
 def test_a_cluster_on_ray_is_not_checked_for_room_here_and_a_local_one_not_for_ray(monkeypatch):
     monkeypatch.setattr(ray_cluster, "_ask", lambda address: Head(address, "0", True))
     remote = [finding.what for finding in doctor.examine(on_ray())]

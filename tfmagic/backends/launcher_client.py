@@ -243,4 +243,13 @@ def close_all() -> None:
         _launchers.clear()
 
 
+def _leave_to_parent() -> None:
+    """Close the channels in a fork of the kernel: a cluster that is stopped ends without it."""
+    for launcher in _launchers:
+        for channel in (launcher.root, *launcher._sessions):
+            if channel.fileno() >= 0:
+                channel.close()
+
+
 atexit.register(close_all)
+os.register_at_fork(after_in_child=_leave_to_parent)

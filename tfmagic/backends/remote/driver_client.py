@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 
@@ -79,6 +80,7 @@ class DriverProcess:
         )
         control.close()
         reports.close()
+        _all.add(self)
 
     @property
     def alive(self) -> bool:
@@ -199,6 +201,7 @@ class DriverProcess:
         return f". It said last:\n{text}" if text else ""
 
 
+_all: weakref.WeakSet[DriverProcess] = weakref.WeakSet()
 _idle: list[DriverProcess] = []
 _idle_lock = threading.Lock()
 
@@ -224,6 +227,14 @@ def close_idle() -> None:
             _idle.pop().close()
 
 
+def _leave_to_parent() -> None:
+    """Close the channels in a fork: a driver lives as long as the kernel, not as long as all of its forks."""
+    for driver in list(_all):
+        for channel in (driver._control, driver.reports):
+            if channel.fileno() >= 0:
+                channel.close()
+
+
 def _token_mode(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variable without which Ray does not send a token that it has (2.60)."""
     return {"RAY_AUTH_MODE": "token"} if token_of(environ) else {}
@@ -240,3 +251,4 @@ def _environ() -> dict[str, str]:
 
 
 atexit.register(close_idle)
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -32,6 +32,7 @@ from tfmagic.backends.remote.messages import (
     OrderFailed,
     TakenOver,
 )
+from tfmagic.backends.remote.task_files import is_task_file
 from tfmagic.errors import BackendError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
@@ -236,7 +237,8 @@ class Relay:
         """Report that a host is lost, or its agent, with which the tasks end."""
         self._engine.forget(host.agent)
         what = "its agent on" if self._engine.lives(host.node) else "its host"
-        self.give_up(host, f"{what} {host.address} is lost: {reason}")
+        where = f"{what} {host.address}".rstrip()  # it has no address before its agent is open
+        self.give_up(host, f"{where} is lost: {reason}")
 
     def give_up(self, host: Host, reason: str) -> None:
         """Report the tasks of a host as lost: nobody serves them."""
@@ -317,6 +319,8 @@ class Relay:
     def _report(self, host: Host, clock: float, pieces: Any, frames: Any) -> None:
         """Write what the tasks have written, then report what has happened."""
         for name, offset, content in pieces:
+            if not is_task_file(name):
+                raise BackendError(f"it wants to write the file {name!r}, which is no log of a task")
             try:
                 _write(os.path.join(self._run_folder, name), offset, content)
             except OSError:  # a full disk, or another file is in its place

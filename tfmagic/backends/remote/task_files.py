@@ -87,6 +87,12 @@ class TaskFiles:
                 self._dropped = arrived
 
 
+def is_task_file(name: str) -> bool:
+    """Check whether a host may write a file of this name into the run folder of the kernel."""
+    task, _, ending = name.partition(".")
+    return ending in _ENDINGS and folder.is_task_name(task)
+
+
 def create_run_folder(setup: AgentSetup) -> RunFolder:
     """Make a folder for this run, and delete those of agents of this machine that were killed."""
     hosts = folder.state_dir() / "hosts"

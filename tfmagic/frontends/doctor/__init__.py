@@ -55,6 +55,7 @@ _CHECKS: tuple[tuple[Callable[[Case], Iterator[Finding]], tuple[bool, ...], bool
     (ray_cluster.tls, _ON_RAY, False),
     (ray_cluster.tensorflow_ports, _ON_RAY, False),
     (ray_cluster.host_software, _ON_RAY, False),
+    (ray_cluster.own_files, _ON_RAY, False),
     (ray_cluster.shared_folder, _ON_RAY, False),
 )
 

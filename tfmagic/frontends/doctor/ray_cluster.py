@@ -12,16 +12,20 @@ from pathlib import Path
 
 from tfmagic.backends.remote import ray_head
 from tfmagic.backends.remote.ray_head import Head
+from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.task_settings import existing_folder
+from tfmagic.errors import LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.frontends.doctor.folder import NETWORK, file_system
 from tfmagic.frontends.doctor.software import find_package, release
 from tfmagic.protocol.module_origins import import_path
-from tfmagic.system.advice import front_end, in_notebook
+from tfmagic.system.advice import Step, front_end, in_notebook
 from tfmagic.system.helper_process import start_interpreter
+from tfmagic.system.memory import format_bytes
 
 _LEAST_RAY = (2, 52)  # the first with token authentication
 _ASK_S = 30.0
+_SHOWN = 5  # files of many
 _TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 _TOKEN = (
     "make one (ray get-auth-token --generate), and on every node and here, before Ray and the kernel start:  "
@@ -149,6 +153,31 @@ def host_software(case: Case) -> Iterator[Finding]:
     yield Finding(f"versions of Python, TensorFlow, Keras, Ray and tfmagic on the hosts {when}")
 
 
+def own_files(case: Case) -> Iterator[Finding]:
+    """List which files of this notebook the hosts get, and what stays here."""
+    limit = case.setting("max_module_bytes")
+    if not limit:
+        yield note("hosts get no files of this notebook", "TFCluster.max_module_bytes is 0")
+        return
+    try:
+        found = remote_hosts.collect_modules(case.task_settings, limit)
+    except LaunchError as error:
+        yield refused("what hosts would get of this notebook is too much", str(error))
+        return
+    largest = sorted(found.sent.values(), key=lambda stamp: -stamp[2])[:_SHOWN]
+    names = "".join(f"\n    {file} ({format_bytes(size)})" for file, _, size in largest)
+    what = f"hosts get {len(found.sent)} files of this notebook, {format_bytes(found.size_bytes)}"
+    yield Finding(f"{what}; the largest:{names}" if names else what)
+    too_large = {folder: f"{format_bytes(size)} of data" for folder, size in found.too_large.items()}
+    left_out = {**found.left_out, **too_large}
+    lines = [f"{path}: {why}" for path, why in list(left_out.items())[:_SHOWN]]
+    if more := len(left_out) - len(lines):
+        lines.append(f"and {more} more")
+    if left_out:
+        fix = [f"to send more data:  {Step('configure', max_module_bytes=4 * limit)}"] if too_large else []
+        yield note(f"{len(left_out)} files and folders beside them stay here", "\n    ".join(lines + fix))
+
+
 def shared_folder(case: Case) -> Iterator[Finding]:
     """Check whether the hosts can see the notebook's folder."""
     here = existing_folder()
@@ -160,6 +189,6 @@ def shared_folder(case: Case) -> Iterator[Finding]:
     elif _is_elsewhere(case):
         yield note(
             f"the folder {here} is on this machine alone",
-            "the hosts get its Python files, and no data: put data and checkpoints into a folder that all "
-            "hosts mount at the same path, or into a bucket",
+            "the hosts get its modules and packages, and no other data: put that and checkpoints into a "
+            "folder that all hosts mount at the same path, or into a bucket",
         )

@@ -18,6 +18,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
 from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import symptoms
@@ -83,6 +84,8 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
         raise UsageError("restart takes a new shape or names of tasks, not both")
     if shape.given:
         old, cluster = cluster, magics.new_cluster(name, shape)
+        if cluster.task_settings.hosts is not None:  # raises before anything ends
+            remote_hosts.collect_modules(cluster.task_settings, cluster.setting("max_module_bytes"))
         old.stop()
         magics.add(cluster, shape)
         magics.start_shown(cluster)
