@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import time
@@ -24,8 +25,8 @@ from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder, schemas
 from tfmagic.runs.cell_records import CellRecord, read_records
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.kept import kept_until
-from tfmagic.runs.kernels import host_elsewhere, kernel_lives
+from tfmagic.runs.kept import is_kept, kept_until
+from tfmagic.runs.kernels import host_elsewhere, kernel_lives, kernel_of
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.views import static_form, tables
 from tfmagic.views.panel import PanelView
@@ -114,6 +115,21 @@ def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = 
     return found[-1]
 
 
+def _waiting_run(magics: TFClusterMagics, cluster_name: str) -> str:
+    """Return the newest kept run that waits for a kernel, although a newer one may have ended; "" if none."""
+    if cluster_name in magics.clusters:
+        return ""
+    runs = [run for run in folder.find_runs(_state_dir()) if run.cluster == cluster_name]
+    waiting = [str(run) for run in runs if is_kept(run.folder) and not kernel_lives(run)]
+    return waiting[-1] if waiting else ""
+
+
+def _is_ours(run: RunFolder) -> bool:
+    """Check whether this kernel has a run."""
+    kernel = kernel_of(run)
+    return kernel is not None and kernel.pid == os.getpid() and kernel_lives(run)
+
+
 @line_command("errors", "print every failure of the last cell in full", TASKS, _JSON)
 def _errors(magics: TFClusterMagics, name: str, tasks: list[str], plain: bool) -> None:
     cluster = magics.known(name)
@@ -166,8 +182,8 @@ def _attach(
         display(tables.bundle(reports.RUNS_HEADER, rows), raw=True)
         print("%tfcluster attach RUN --cell N  shows a cell again")
         return
-    run = find_run(magics, name, run_name)
-    if cell is None and (until := kept_until(run.folder)) is not None and not kernel_lives(run):
+    run = find_run(magics, name, run_name or ("" if cell is not None else _waiting_run(magics, name)))
+    if cell is None and (until := kept_until(run.folder)) is not None and not _is_ours(run):
         if time.time() < until:
             print(reports.attachment(magics.attach(run)))
             return
