@@ -14,6 +14,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import warnings
 
 import psutil
 import pytest
@@ -209,6 +210,27 @@ def test_a_cluster_that_stops_leaves_nothing_and_neither_does_a_kernel_that_ends
     process.stdin.close()
     assert process.wait(20) == 0
     wait_until(lambda: not watched.remains(), ENDED_S)
+
+
+def test_a_fork_of_the_kernel_keeps_nothing_of_a_stopped_cluster_alive():
+    def start_daemon():
+        return subprocess.Popen(["setsid", "sleep", "1000"]).pid
+
+    with tfmagic.Cluster(workers=1) as cluster:
+        (daemon,) = cluster.run(start_daemon, view="quiet").values()
+        waits, release = os.pipe()
+        with warnings.catch_warnings(action="ignore"):  # a notebook with threads can fork, too
+            child = os.fork()
+        if child == 0:
+            os.close(release)
+            os.read(waits, 1)
+            os._exit(0)
+    try:
+        wait_until(lambda: not alive({daemon}), ENDED_S)
+    finally:
+        os.close(release)
+        os.close(waits)
+        os.waitpid(child, 0)
 
 
 def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kernel, state_dir):

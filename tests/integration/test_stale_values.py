@@ -166,3 +166,15 @@ def test_a_module_that_only_cells_import_is_named_too(notebook, folder, capfd):
     notebook.run("%tfcluster restart")
     notebook.run("%%tfcluster --view text\nimport lib_b")
     assert "lib_b" not in sys.modules and "changed" not in capfd.readouterr().err
+    (folder / "lib_c").mkdir()
+    write(folder / "lib_c" / "__init__.py", "")
+    write(folder / "lib_c" / "part.py", "import helpers")
+    write(folder / "helpers.py", "")
+    notebook.run("%%tfcluster --view text\nfrom lib_c.part import helpers")
+    write(folder / "helpers.py", "x = 1")
+    notebook.run("%%tfcluster --view text\n1")
+    assert "%tfcluster reload helpers" in capfd.readouterr().err
+    write(folder / "lib_c" / "part.py", "import helpers\nx = 1")
+    notebook.run("%%tfcluster --view text\n1")
+    assert "%tfcluster reload lib_c.part" in capfd.readouterr().err
+    assert not {"lib_c", "lib_c.part", "helpers"} & set(sys.modules)

@@ -31,7 +31,7 @@ OWN_FOLDER = "Nothing was started or ended. Put the notebook into a folder of it
 _INSTALLED = frozenset(("site-packages", "dist-packages", "lib-dynload"))
 _NEVER_BELOW = frozenset(("node_modules", "__pycache__", *_INSTALLED))
 _NEVER = (
-    ".*", "*.pyc", "*.pem", "*.key", "*.p12", "*.pfx", "credentials*", "id_rsa*", "id_dsa*", "id_ecdsa*",
+    "*.pem", "*.key", "*.p12", "*.pfx", "credentials*", "id_rsa*", "id_dsa*", "id_ecdsa*",
     "id_ed25519*",
 )  # fmt: skip
 _ENVIRONMENT = frozenset(("pyvenv.cfg", "conda-meta"))
@@ -126,11 +126,10 @@ def _take(
             is_wanted &= f"{entry.path}{os.sep}" != OUR_FOLDER  # which hosts get separately
         else:
             is_wanted = entry.is_file() and (in_package or is_module)
-        if not is_wanted or name.startswith("."):
+        if not is_wanted or name.startswith(".") or name.endswith(".pyc"):
             continue
         if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in _NEVER):
-            if not name.endswith(".pyc"):
-                found.left_out[entry.path] = "perhaps a secret"
+            found.left_out[entry.path] = "perhaps a secret"
         elif _is_ignored(entry.path, is_folder, rules):
             found.left_out[entry.path] = IGNORE_FILE
         elif is_folder:
