@@ -273,7 +273,8 @@ class RemoteBackend:
     def change_modules(self, now: OwnModules, names: Iterable[str]) -> dict[str, bytes]:
         """Give later processes these modules as they are now. Return their files that have changed."""
         modules, archive = self._code
-        changed = modules.changed(now, names)
+        if not (changed := modules.changed(now, names)):
+            return {}
         merged = own_modules.merge(memory_files.read(archive) if archive is not None else b"", changed)
         modules = replace(modules, sent={**modules.sent, **{file: now.sent[file] for file in changed}})
         self._code = modules, memory_files.write(merged)

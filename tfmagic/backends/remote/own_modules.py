@@ -6,7 +6,6 @@ All tasks import the copy, those on the notebook's own machine too: a file that 
 of them until they get a new copy.
 """
 
-import functools
 import io
 import os
 import secrets
@@ -68,7 +67,8 @@ class OwnModules:
 
     def pack(self) -> bytes:
         """Return a zip file that has each file by its absolute path; b"" if there is none."""
-        return _pack(tuple(sorted(self.sent.values())))
+        contents = [(file, _content_of(file)) for file in sorted(self.sent)]
+        return _zip([(file, content) for file, content in contents if content is not None])
 
 
 def collect(path: Sequence[str], files: Iterable[str], max_bytes: int) -> OwnModules:
@@ -136,26 +136,21 @@ def _check_size(code: Mapping[str, Stamp], folder: str, max_bytes: int) -> None:
     )
 
 
-@functools.lru_cache(maxsize=1)
-def _pack(stamps: tuple[Stamp, ...]) -> bytes:
-    if not stamps:
-        return b""
-    contents = ((file, _content_of(file)) for file, _, _ in stamps)
-    return _zip((file, content) for file, content in contents if content is not None)
-
-
 def merge(archive: bytes | memoryview, changed: Mapping[str, bytes]) -> bytes:
     """Return an archive with other contents of some files."""
     if not archive:
-        return _zip(changed.items())
+        return _zip(list(changed.items()))
     with zipfile.ZipFile(io.BytesIO(archive)) as old:
         names = [name for name in old.namelist() if f"{os.sep}{name}" not in changed]
         return _zip([*((name, old.read(name)) for name in names), *changed.items()])
 
 
-def _zip(contents: Iterable[tuple[str, bytes]]) -> bytes:
+def _zip(contents: Sequence[tuple[str, bytes]]) -> bytes:
+    if not contents:
+        return b""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as out:
+        out.comment = secrets.token_bytes(8)  # no host takes a copy for it that a reload has changed since
         for file, content in contents:
             out.writestr(zipfile.ZipInfo(file.lstrip(os.sep)), content, zipfile.ZIP_DEFLATED, 1)
     return archive.getvalue()
