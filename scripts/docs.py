@@ -29,6 +29,7 @@ PARTS = {
             "ray-slurm",
             "ray-kuberay",
             "ray-cloud",
+            "export",
             "doctor",
             "setup",
             "agents",

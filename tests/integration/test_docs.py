@@ -44,6 +44,7 @@ ELSEWHERE = {
     ("docs/monitoring.md", "text"): "test_server_extension.py",
     ("docs/teaching.md", "bash"): "../environments/test_class.py",
     ("docs/teaching.md", "python"): "../course/test_exercises.py",
+    ("docs/export.md", "bash"): "test_exported_runs.py",
     ("docs/ray.md", "ipython"): "test_ray_docs.py",
     ("docs/ray.md", "python"): "test_ray_docs.py",
     ("docs/ray.md", "bash"): "test_ray_docs.py",
@@ -78,6 +79,7 @@ time.sleep(600)  # a collective could notice the end of its peer just before the
 CHECKS = {  # of what the cells of a page have made, in the notebook
     "README.md": "assert dict(results) == {name: name for name in ('worker-0', 'worker-1')}",
     "docs/cells.md": "assert list(results.values()) == [1, 2] and list(scaled.values()) == [[1, 2, 3], [2, 4, 6]]",
+    "docs/export.md": "import os\nassert {'main.py', 'data.npz', 'run_local.sh'} <= set(os.listdir('train'))",
     "docs/failures.md": "%load_ext tfmagic\n%tfcluster start --workers 2",
     "docs/python.md": "assert list(rates['rate'].values()) == [0.1, 0.1] and rows == [3, 1, 4] and len(scores) == 3 and len(train_alone(0.1)) == 2",
     "docs/hdf5.md": """

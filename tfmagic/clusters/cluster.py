@@ -391,6 +391,8 @@ class Cluster(Variables, Pictures):
             self.stop()
             self.start(progress)
             return
+        if set(tasks) == set(self.tasks):
+            running.cells.ran.clear()  # what they have done is gone
         starts = {task: running.run.log_bytes(task) for task in tasks}
         old, timeout_s = running.processes.relaunch(tasks), self.setting("start_timeout_s")
         then = "the cluster stays, and waits for them"

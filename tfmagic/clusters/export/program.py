@@ -151,8 +151,7 @@ def _join(
     imports = [*own_imports, *names.imports, *(line for part in parts.values() for line in part.imports)]
     uses_task = any("if TASK in " in text for text in body)
     start = [
-        f"CONFIG = tf_config({roles!r})\n"
-        'print("TF_CONFIG:", json.dumps(CONFIG), flush=True)\nos.environ["TF_CONFIG"] = json.dumps(CONFIG)'
+        f"CONFIG = tf_config({roles!r})\nset_tf_config(CONFIG)"
         + ('\nTASK = "{type}-{index}".format(**CONFIG["task"])' if uses_task else "")
         + (f"\n{_JOIN}" if needs_tfmagic else "")
         + ("\nserve()" if "ps" in roles else ""),

@@ -174,29 +174,6 @@ def tell_left_out(modules: OwnModules, max_bytes: int) -> None:
         )
 
 
-def collect_modules(settings: TaskSettings, max_bytes: int) -> OwnModules:
-    """Return what hosts get of this notebook's own files as they are now.
-
-    Raises:
-        LaunchError: The modules alone are too large.
-    """
-    further = [origin.file for origin in module_origins.find_origins()]
-    further += [settings.script.file] if settings.script is not None else []
-    return own_modules.collect(module_origins.import_path(), further, max_bytes)
-
-
-def tell_left_out(modules: OwnModules, max_bytes: int) -> None:
-    """Print which data of packages is too large to be sent."""
-    if modules.too_large:
-        largest = sorted(modules.too_large.items(), key=lambda item: -item[1])[:3]
-        names = ", ".join(f"{folder} ({format_bytes(size)})" for folder, size in largest)
-        more = Step("configure", max_module_bytes=4 * max_bytes)
-        notices.say(
-            f"tfmagic: hosts get no data of {names}: with the notebook's modules it is larger than "
-            f"{format_bytes(max_bytes)}. To send it:  {more}"
-        )
-
-
 def check_versions(hosts: Sequence[HostFacts], own: Mapping[str, str]) -> None:
     """Compare the versions on the hosts with those here.
 

@@ -2,8 +2,13 @@
 # Run main.py on this machine: one process for each of the tasks $tasks.
 # Ends with $chief, or when a task fails, with its exit code. PYTHON chooses the interpreter.
 cd "$$(dirname "$$0")" || exit 1
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
+    echo "run_local.sh needs bash 5.1 or newer, and this is $$BASH_VERSION" >&2
+    exit 1
+fi
 tasks=($tasks)
-export TF_NUM_INTRAOP_THREADS=$${TF_NUM_INTRAOP_THREADS:-$$(( ($$(nproc) - 1) / $computing + 1 ))}
+threads=$$(( $$(nproc) / $computing ))
+export TF_NUM_INTRAOP_THREADS=$${TF_NUM_INTRAOP_THREADS:-$$(( threads > 0 ? threads : 1 ))}
 export TF_FORCE_GPU_ALLOW_GROWTH=$${TF_FORCE_GPU_ALLOW_GROWTH:-true}
 
 configs=$$("$${PYTHON:-python3}" - "$${tasks[@]}" <<'END'

@@ -31,6 +31,14 @@ def tf_config(roles: Mapping[str, int], environ: Mapping[str, str] = os.environ)
     return _with_roles(addresses, rank, roles)
 
 
+def set_tf_config(config: Mapping[str, Any]) -> None:
+    """Set TF_CONFIG for TensorFlow, and print it. Through a proxy the tasks would wait for ever."""
+    os.environ["TF_CONFIG"] = json.dumps(config)
+    print("TF_CONFIG:", os.environ["TF_CONFIG"], flush=True)
+    hosts = {address.rpartition(":")[0]: None for found in config["cluster"].values() for address in found}
+    os.environ.setdefault("no_grpc_proxy", ",".join([*hosts, os.environ.get("no_proxy", "")]))
+
+
 def _with_roles(addresses: list[str], rank: int, roles: Mapping[str, int]) -> dict[str, Any]:
     """Return TF_CONFIG of one of these tasks: the chief is the first; workers, ps and evaluator follow."""
     workers = len(addresses) - sum(roles.values())

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from snippets import snippets
 
 from tfmagic.errors import TfmagicError
 
@@ -43,9 +44,12 @@ float(total)"""
 
 
 def run_local(folder):
-    """Run the exported program; return what each task has printed last."""
+    """Run the program that was exported to folder/train as the docs say; return what each task has printed last."""
+    (snippet,) = snippets("docs/export.md", "bash")
     environ = {**os.environ, "PYTHON": sys.executable, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run([folder / "run_local.sh"], env=environ, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", snippet.code], cwd=folder, env=environ, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = re.findall(r"^\[(\w+-\d)\] (.*)$", done.stdout, re.MULTILINE)
     return {task: line for task, line in lines if line[:1] in "[0123456789"}
@@ -56,20 +60,23 @@ def test_fit_gives_the_weights_that_it_gave_on_the_cluster(notebook, tmp_path):
         "import numpy as np\nSEED = 3\nfeatures = np.random.default_rng(0).normal(size=(64, 4))\n"
         "def labels(x):\n    return x.sum(1, keepdims=True) * SEED"
     )
+    notebook.run("%%tfcluster --workers 2\nbefore_the_restart = 1")
+    notebook.run("%tfcluster restart")  # forgets that cell
     notebook.run(FIT)
     with pytest.raises(ZeroDivisionError):
         notebook.run("%%tfcluster\n1 / 0")
-    shown = notebook.run(f"%tfcluster export {tmp_path / 'fit'}")
+    shown = notebook.run(f"%tfcluster export {tmp_path / 'train'}")
     assert shown.startswith("tfmagic: wrote main.py, ") and "tfmagic: left out: cell" in shown
+    assert "before_the_restart" not in (tmp_path / "train" / "main.py").read_text()
     checksum = notebook.shell.user_ns["checksum"]
-    assert run_local(tmp_path / "fit") == {task: repr(value) for task, value in checksum.items()}
+    assert run_local(tmp_path) == {task: repr(value) for task, value in checksum.items()}
     with pytest.raises(TfmagicError, match="no such cell has run on this cluster"):
-        notebook.run(f"%tfcluster export {tmp_path / 'fit'} --cells 900-901")
+        notebook.run(f"%tfcluster export {tmp_path / 'train'} --cells 900-901")
 
 
 def test_the_coordinator_of_a_ps_ends_the_local_run(notebook, tmp_path):
     notebook.run("STEP = 2.0")
     notebook.run(PS)
-    exported = notebook.cluster("served").export(tmp_path / "ps")
+    exported = notebook.cluster("served").export(tmp_path / "train")
     assert exported.left_out == () and "run_local.sh" in exported.files
-    assert run_local(tmp_path / "ps") == {"chief-0": repr(notebook.shell.user_ns["sums"]["chief-0"])}
+    assert run_local(tmp_path) == {"chief-0": repr(notebook.shell.user_ns["sums"]["chief-0"])}
