@@ -179,6 +179,19 @@ def test_a_cell_of_some_tasks_runs_there_only(tmp_path):
     assert shown == [["all"], [r"'a\n  b'", "all"]]
 
 
+def test_an_evaluator_runs_only_the_cells_that_name_it(tmp_path):
+    cells = [
+        cell(1, "print('trained')", ("chief-0", "worker-0", "worker-1")),
+        cell(2, "print('judged')", ("evaluator-0",)),
+    ]
+    path = write(tmp_path / "x", SHAPES["chief"], *cells)
+    shown = {}
+    for kind, index in (("evaluator", 0), ("worker", 5)):  # more workers than in the notebook
+        config = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}, "task": {"type": kind, "index": index}}
+        shown[kind] = run(path, TF_CONFIG=json.dumps(config)).stdout.splitlines()[1:]
+    assert shown == {"evaluator": ["judged"], "worker": ["trained"]}
+
+
 def test_notebook_names_come_as_code_or_data(tmp_path, monkeypatch):
     (tmp_path / "mine_to_export.py").write_text("def twice(x): return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -416,7 +429,12 @@ def test_compose_has_a_service_for_each_task(tmp_path):
     for name, service in services.items():
         config = json.loads(service["environment"]["TF_CONFIG"])
         assert f"{config['task']['type']}-{config['task']['index']}" == name
-        assert config["cluster"] == {"chief": ["chief-0:2222"], "worker": ["worker-0:2222", "worker-1:2222"]}
+        cluster = {
+            kind: found
+            for kind, found in config["cluster"].items()
+            if kind != name[:-2] or kind != "evaluator"
+        }
+        assert cluster == {"chief": ["chief-0:2222"], "worker": ["worker-0:2222", "worker-1:2222"]}
         assert service["init"] is True and service["stop_grace_period"] == "30s"
 
 

@@ -1,4 +1,4 @@
-"""`outside_tasks.join`, in processes that tfmagic has not started; real strategies are in integration/test_exported_runs."""
+"""`outside_tasks.join` without a cluster; tests/integration/test_exported_runs.py has strategies."""
 
 import json
 import subprocess

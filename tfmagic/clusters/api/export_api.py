@@ -12,6 +12,7 @@ from tfmagic.clusters.export.program import Setup, choose, write_program
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import ClusterShape, Shape
 
 
 class Exports(Calls):
@@ -46,6 +47,17 @@ class Exports(Calls):
         numbers = ", ".join(str(cell.prompt) for cell in chosen)
         title = f"cells {numbers} of cluster {self.name} ({running.shape})."
         repairs = settings.keras == 3 and settings.keras_fix
-        setup = Setup(title, running.shape, environ, repairs)
+        shape = _counted(running.shape)
+        setup = Setup(title, shape, environ, repairs)
         program = write_program(chosen, left_out, self._main(), setup)
-        return write_folder(target, program, running.shape)
+        return write_folder(target, program, shape)
+
+
+def _counted(shape: Shape) -> ClusterShape:
+    """Return a shape without addresses: those of other systems are other ones."""
+    if isinstance(shape, ClusterShape):
+        return shape
+    types = [task.type for task in shape.tasks]
+    return ClusterShape(
+        types.count("worker"), types.count("ps"), "chief" in types, "evaluator" in types, adds_chief=False
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 import shutil
@@ -16,8 +15,9 @@ from typing import Any
 
 import tfmagic
 from tfmagic.clusters.export.program import TEMPLATES, Program
+from tfmagic.clusters.launch.arguments import ShapeOptions
 from tfmagic.errors import TfmagicError
-from tfmagic.protocol.cluster_spec import Shape, TaskId
+from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec
 from tfmagic.serialization import user_modules
 
 _OURS = '"""Written by tfmagic'
@@ -58,7 +58,7 @@ def check_folder(folder: Path) -> None:
         raise TfmagicError(f"{main} is not from an export, and is left as it is; name another folder")
 
 
-def write_folder(folder: Path, program: Program, shape: Shape) -> Export:
+def write_folder(folder: Path, program: Program, shape: ClusterShape) -> Export:
     """Write everything into the folder, which is made; a former export there is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"main.py": program.text, "requirements.txt": _requirements(program)}
@@ -123,14 +123,14 @@ def _template(name: str) -> Template:
     return Template((TEMPLATES / name).read_text("utf-8"))
 
 
-def _values(folder: Path, shape: Shape) -> dict[str, Any]:
+def _values(folder: Path, shape: ClusterShape) -> dict[str, Any]:
     """Return the value of each name in the templates."""
     tasks, leader = shape.tasks, shape.leader
     types = list(dict.fromkeys(task.type for task in tasks))
     counts = {kind: sum(task.type == kind for task in tasks) for kind in types}
     word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")[:40].strip("-")
     name = word if word[:1].isalpha() else f"job-{word}".strip("-")
-    has_ps = "ps" in types
+    asked = ShapeOptions(shape.workers, shape.ps, shape.chief, shape.evaluator)
     values = {
         "name": name,
         "image": f"registry.example.org/{name}:1",
@@ -139,43 +139,25 @@ def _values(folder: Path, shape: Shape) -> dict[str, Any]:
         "computing": sum(task.type != "ps" for task in tasks),
         "chief": leader.name,
         "chief_role": leader.type,
-        "ends_with_chief": "true" if has_ps else "false",
-        "srun_options": " --wait=30" if has_ps else "",  # ps and workers never end by themselves
+        "ends_with_chief": "true" if shape.ps else "false",
+        "srun_options": " --wait=30" if shape.ps else "",  # ps and workers never end by themselves
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
         "tfmagic": tfmagic.__version__,
         "ray": _version("ray") or _RAY,
-        "run_options": _run_options(counts),
+        "run_options": " ".join(asked.words),
         "role_counts": ",".join(f"{kind}={count}" for kind, count in counts.items()),
     }
     roles, services = _template("jobset-role.yaml"), _template("compose-service.yaml")
-    addresses = {task: f"{task.name}:2222" for task in tasks}
+    spec = ClusterSpec(shape, {task: f"{task.name}:2222" for task in tasks})
     return {
         **values,
         "replicated_jobs": "".join(
             roles.substitute(values, role=kind, role_count=count) for kind, count in counts.items()
         ).rstrip(),
         "services": "".join(
-            services.substitute(values, task=task.name, tf_config=_tf_config(shape, addresses, task))
-            for task in tasks
+            services.substitute(values, task=task.name, tf_config=spec.tf_config(task)) for task in tasks
         ).rstrip(),
     }
-
-
-def _tf_config(shape: Shape, addresses: Mapping[TaskId, str], me: TaskId) -> str:
-    cluster: dict[str, list[str]] = {}
-    for task in shape.tasks:
-        if task.type != "evaluator":
-            cluster.setdefault(task.type, []).append(addresses[task])
-    return json.dumps({"cluster": cluster, "task": {"type": me.type, "index": me.index}})
-
-
-def _run_options(counts: Mapping[str, int]) -> str:
-    numbers = [
-        f"--{option} {counts[kind]}"
-        for option, kind in (("workers", "worker"), ("ps", "ps"))
-        if kind in counts
-    ]
-    return " ".join(numbers + [f"--{kind}" for kind in ("chief", "evaluator") if kind in counts])
 
 
 def _version(package: str) -> str:

@@ -60,7 +60,7 @@ class NotebookNames:
             self._add_source(name, found)
         elif (text := _literal(value)) is not None:
             self.constants.append(f"{name} = {text}")
-        elif type(value).__module__ == "numpy" and getattr(getattr(value, "dtype", None), "kind", "O") != "O":
+        elif (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.dtype != object:
             self.data["data.npz"][name] = value
         else:
             self._add_pickle(name, value)

@@ -17,18 +17,18 @@ from tfmagic.clusters.cells.cell_plan import RanCell
 from tfmagic.clusters.export.notebook_names import NotebookNames
 from tfmagic.clusters.export.translation import Translated, translate
 from tfmagic.errors import TfmagicError
-from tfmagic.protocol.cluster_spec import Shape
+from tfmagic.protocol.cluster_spec import ClusterShape
 from tfmagic.serialization.free_names import names_assigned, names_read
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FITS = re.compile(r"\.(fit|evaluate|predict)\(")
 _JOIN = "outside_tasks.join()  # for current_task(), barrier(), and fit of Keras 3"
 _IMPORTS = {
-    "data.npz": ("from pathlib import Path", "import numpy as np"),
+    "data.npz": ("from pathlib import Path", "import numpy"),
     "data.pickle": ("from pathlib import Path", "import pickle"),
 }
 _OPEN = {
-    "data.npz": "with np.load(Path(__file__).with_name('data.npz')) as _data:",
+    "data.npz": "with numpy.load(Path(__file__).with_name('data.npz')) as _data:",
     "data.pickle": "with open(Path(__file__).with_name('data.pickle'), 'rb') as _file:\n"
     "    _data = pickle.load(_file)",
 }
@@ -45,7 +45,7 @@ class Setup:
     """
 
     title: str
-    shape: Shape
+    shape: ClusterShape
     environ: Mapping[str, str]
     repairs_keras: bool
 
@@ -66,7 +66,8 @@ def choose(ran: Sequence[RanCell], asked: Collection[int] | None) -> tuple[list[
     Raises:
         TfmagicError: There is none.
     """
-    wanted = [cell for cell in ran if cell.prompt in asked] if asked is not None else list(ran)
+    ran = sorted(ran, key=lambda cell: cell.number)
+    wanted = [cell for cell in ran if asked is None or cell.prompt in asked]
     if not wanted:
         has = ", ".join(str(cell.prompt) for cell in ran) or "none"
         raise TfmagicError(f"no such cell has run on this cluster since its start; it has run {has}")
@@ -121,14 +122,15 @@ def _names_of(parts: Mapping[RanCell, Translated], namespace: Mapping[str, Any])
     return names
 
 
-def _section(cell: RanCell, text: str, shape: Shape) -> str:
+def _section(cell: RanCell, text: str, shape: ClusterShape) -> str:
     """Return a cell as a part of the program, which only its tasks run."""
-    servers = {"worker", "ps"} if any(task.type == "ps" for task in shape.tasks) else set[str]()
-    all_tasks = {task.name for task in shape.tasks if task.type not in servers}
-    tasks = [name for name in cell.tasks if name in all_tasks]
-    if set(tasks) != all_tasks:
+    is_default = {task.name for task in shape.cell_tasks} <= set(cell.tasks)
+    condition = "" if is_default else f"_TASK in {cell.tasks!r}"
+    if is_default and shape.evaluator and "evaluator-0" not in cell.tasks:
+        condition = '_TASK != "evaluator-0"'
+    if condition:
         inner = textwrap.indent(ast.unparse(ast.parse(text)), "    ")  # also where a text has several lines
-        text = f"if TASK in {tuple(tasks)!r}:\n{inner}"
+        text = f"if {condition}:\n{inner}"
     return f"# cell {cell.prompt}\n{text}"
 
 
@@ -149,10 +151,10 @@ def _join(
     if needs_tfmagic:
         own_imports.append("from tfmagic.task import outside_tasks")
     imports = [*own_imports, *names.imports, *(line for part in parts.values() for line in part.imports)]
-    uses_task = any("if TASK in " in text for text in body)
+    uses_task = any("if _TASK " in text for text in body)
     start = [
-        f"CONFIG = tf_config({roles!r})\nset_tf_config(CONFIG)"
-        + ('\nTASK = "{type}-{index}".format(**CONFIG["task"])' if uses_task else "")
+        f"_CONFIG = tf_config({roles!r})\nset_tf_config(_CONFIG)"
+        + ('\n_TASK = "{type}-{index}".format(**_CONFIG["task"])' if uses_task else "")
         + (f"\n{_JOIN}" if needs_tfmagic else "")
         + ("\nserve()" if "ps" in roles else ""),
         *loads,
