@@ -228,10 +228,7 @@ class Cluster(Variables, Pictures):
                     self._faults.close()
                 supervisor, old = self._open(progress=progress).supervisor, dict.fromkeys(self.tasks, 0)
                 self._begun = Start(supervisor, old, self.setting("start_timeout_s"))
-            begun = self._begun if self.starting else None
-            if begun is not None:
-                begun.progress = progress
-            return begun
+            return self._begun.shown_by(progress) if self._begun and self.starting else None
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""

@@ -3,6 +3,8 @@
 If they could not be forked, the first start says why.
 """
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -48,6 +50,11 @@ class Start:
         self.progress, self.is_over = progress, False
         self._supervisor, self._old, self._timeout_s, self._then = supervisor, old, timeout_s, then
         self._deadline, self._log_starts = time.monotonic() + timeout_s, log_starts or {}
+
+    def shown_by(self, progress: Progress | None) -> Start:
+        """Let another front end show the start from now on."""
+        self.progress = progress
+        return self
 
     def wait(self) -> None:
         """Wait in this thread.
