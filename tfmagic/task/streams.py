@@ -34,12 +34,18 @@ class _LogFile(io.FileIO):
     lost_bytes = 0
 
     def write(self, data: Any) -> int:
+        written = 0
         try:
-            return super().write(data) or 0
+            written = super().write(data) or 0
+            while (
+                0 < written < len(data)
+            ):  # a full disk takes a part, and the text layer asks no more
+                written += super().write(memoryview(data)[written:]) or 0
+            return written
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
                 raise
-            _LogFile.lost_bytes += len(data)
+            _LogFile.lost_bytes += len(data) - written
             return len(data)
 
 
