@@ -115,6 +115,15 @@ def test_folders_keep_their_place_before_and_after_pythons_own_modules(folder, t
 def test_a_link_to_a_folder_above_is_followed_once(folder):
     (folder / "package" / "loop").symlink_to(folder)
     assert sent_of(folder) == SENT
+    for name in ("a", "zz"):  # whichever is found first, the folder itself is sent, too
+        (folder / "package" / name).symlink_to(folder / "helpers")
+    assert {"helpers/parts.py", "package/a/parts.py", "package/zz/parts.py"} < set(sent_of(folder))
+
+
+def test_an_ignore_file_that_cannot_be_read_lets_nothing_out(folder):
+    (folder / ".tfmagicignore").write_bytes(b"\xff\xfe")
+    with pytest.raises(LaunchError, match=r"tfmagicignore cannot be read"):
+        collect([str(folder)], (), LIMIT)
 
 
 def test_tfmagic_itself_is_not_sent():

@@ -108,7 +108,7 @@ def test_what_hosts_get_of_the_notebook_is_listed_with_what_stays_here(tmp_path,
     sent, stays = ray_cluster.own_files(on_ray())
     assert sent.what.startswith("hosts get 3 files of this notebook, 2.0 KiB; the largest:")
     assert f"{tmp_path}/package/data.bin (2.0 KiB)" in sent.what and "notes.py" not in str(sent)
-    assert stays.severity is Severity.NOTE and f"{tmp_path}/notes.py: .tfmagicignore" in stays.advice
+    assert stays.severity is Severity.FINE and f"{tmp_path}/notes.py: .tfmagicignore" in stays.what
 
     def limited(limit):
         return list(
@@ -118,7 +118,8 @@ def test_what_hosts_get_of_the_notebook_is_listed_with_what_stays_here(tmp_path,
         )
 
     sent, stays = limited(1000)
-    assert "2 files" in sent.what and f"{tmp_path}/package: 2.0 KiB of data" in stays.advice
+    assert "2 files" in sent.what and stays.severity is Severity.NOTE
+    assert f"{tmp_path}/package: 2.0 KiB of data" in stays.what
     (refused,) = limited(3)
     assert refused.refused_by_start and str(tmp_path) in refused.advice
     (none,) = limited(0)

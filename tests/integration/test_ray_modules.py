@@ -57,7 +57,7 @@ def test_all_tasks_have_one_version_of_an_edited_module_until_it_is_reloaded_or_
     capfd.readouterr()
     assert on_both("import ray_module\nprint('version', ray_module.VERSION)").count("version 1\n") == 2
     told = capfd.readouterr().err
-    assert "ray_module.py changed after worker-0, worker-1 got a copy of it" in told
+    assert "ray_module.py changed after worker-0, worker-1 got copies of this notebook's files" in told
     assert "%tfcluster reload ray_module" in told
     notebook.run("%tfcluster reload ray_module")
     assert on_both("print('version', ray_module.VERSION)").count("version 2.0\n") == 2
@@ -68,6 +68,8 @@ def test_all_tasks_have_one_version_of_an_edited_module_until_it_is_reloaded_or_
     assert on_both(find).count("found False") == 2
     on_both("try:\n    import ray_later\nexcept ImportError:\n    pass")
     assert "ray_later.py changed after" in capfd.readouterr().err
+    notebook.run("%tfcluster reload ray_later")
+    assert on_both("import ray_later\nprint('new', ray_later.NEW)").count("new True") == 2
 
     module.write_text("VERSION = 3.00")
     notebook.run("%tfcluster kill worker-1")

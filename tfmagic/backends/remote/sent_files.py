@@ -40,6 +40,8 @@ _MODULE = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 _MAX_FOLDERS = 10_000  # a second's walk; a notebook in the root folder has more
 
 _Rules = tuple[tuple[str, Any], ...]  # the ignore files that apply: folder and patterns, the innermost last
+_NO_RULES: _Rules = ()
+_NOTHING_ABOVE = frozenset[tuple[int, int]]()
 
 
 @dataclass(slots=True)
@@ -78,21 +80,19 @@ def search(root: str, found: Found) -> None:
     Raises:
         LaunchError: It has too many folders, or an ignore file that cannot be read.
     """
-    seen, imported = set[tuple[int, int]](), _imported_folders()
-    rules: _Rules = ()
+    count, imported, rules = 0, _imported_folders(), _NO_RULES
     for parent in reversed(Path(root).parents):
         rules = _with_rules(rules, str(parent))
-    waiting: list[tuple[str, bool, _Rules]] = [(root, False, rules)]
+    waiting = [(root, False, rules, _NOTHING_ABOVE)]
     while waiting:
-        folder, in_package, rules = waiting.pop()
+        folder, in_package, rules, above = waiting.pop()
         try:
             known, entries = os.stat(folder), {entry.name: entry for entry in os.scandir(folder)}
         except OSError:
             continue
-        if (known.st_dev, known.st_ino) in seen:  # a link to a folder above
+        if (this := (known.st_dev, known.st_ino)) in above:  # a link to a folder above
             continue
-        seen.add((known.st_dev, known.st_ino))
-        if len(seen) > _MAX_FOLDERS:
+        if (count := count + 1) > _MAX_FOLDERS:
             raise LaunchError(
                 f"{root} has more than {_MAX_FOLDERS} folders below it, and hosts of Ray get what the "
                 f"notebook can import. {OWN_FOLDER}, or name folders in {IGNORE_FILE}, or send nothing:  "
@@ -102,8 +102,10 @@ def search(root: str, found: Found) -> None:
         if folder != root and not in_package and (why := _why_not(folder, entries.keys(), imported)):
             found.left_out[folder] = why
         elif folder == root or not entries.keys() & _ENVIRONMENT:
-            rules = _with_rules(rules, folder)
-            waiting += [(below, in_package, rules) for below in _take(entries, in_package, rules, found)]
+            rules, above = _with_rules(rules, folder), above | {this}
+            waiting += [
+                (below, in_package, rules, above) for below in _take(entries, in_package, rules, found)
+            ]
 
 
 def _why_not(folder: str, names: Any, imported: set[str]) -> str:
@@ -151,15 +153,16 @@ def _imported_folders() -> set[str]:
 def _with_rules(rules: _Rules, folder: str) -> _Rules:
     try:
         text = Path(folder, IGNORE_FILE).read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return rules
-    except (OSError, ValueError) as error:
-        raise LaunchError(f"{folder}/{IGNORE_FILE} cannot be read: {error}") from None
-    try:
         import pathspec
+
+        patterns = pathspec.GitIgnoreSpec.from_lines(text.splitlines())
+    except FileNotFoundError:
+        return rules
     except ImportError:
         raise LaunchError(f"{folder}/{IGNORE_FILE} needs a library:  pip install pathspec") from None
-    return (*rules, (folder, pathspec.GitIgnoreSpec.from_lines(text.splitlines())))
+    except (OSError, ValueError) as error:  # nothing may be sent that it would leave out
+        raise LaunchError(f"{folder}/{IGNORE_FILE} cannot be read: {error}") from None
+    return (*rules, (folder, patterns))
 
 
 def _is_ignored(path: str, is_folder: bool, rules: _Rules) -> bool:

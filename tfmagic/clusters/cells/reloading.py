@@ -25,9 +25,11 @@ def warn_of_old_modules(variables: TaskVariables, prepared: Prepared, runs_here:
     names = ", ".join(sorted(found))
     files = ", ".join(sorted({os.path.basename(user_modules.file_of(name)) for name in found}))
     where = ", ".join(task.name for task in tasks)
-    did = "imported it" if runs_here else "got a copy of it"
-    text = f"tfmagic: {names}: {files} changed after {where} {did}"
-    print(f"{text}, and the old version runs there:  {Step('reload', *sorted(found))}", file=sys.stderr)
+    if runs_here:
+        why = f"changed after {where} imported it, and the old version runs there"
+    else:
+        why = f"changed after {where} got copies of this notebook's files, which they import"
+    print(f"tfmagic: {names}: {files} {why}:  {Step('reload', *sorted(found))}", file=sys.stderr)
 
 
 def check_names(modules: Iterable[Any]) -> None:

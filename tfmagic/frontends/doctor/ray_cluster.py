@@ -169,13 +169,15 @@ def own_files(case: Case) -> Iterator[Finding]:
     what = f"hosts get {len(found.sent)} files of this notebook, {format_bytes(found.size_bytes)}"
     yield Finding(f"{what}; the largest:{names}" if names else what)
     too_large = {folder: f"{format_bytes(size)} of data" for folder, size in found.too_large.items()}
-    left_out = {**found.left_out, **too_large}
+    left_out = {**too_large, **found.left_out}
     lines = [f"{path}: {why}" for path, why in list(left_out.items())[:_SHOWN]]
     if more := len(left_out) - len(lines):
         lines.append(f"and {more} more")
-    if left_out:
-        fix = [f"to send more data:  {Step('configure', max_module_bytes=4 * limit)}"] if too_large else []
-        yield note(f"{len(left_out)} files and folders beside them stay here", "\n    ".join(lines + fix))
+    what = "\n    ".join([f"{len(left_out)} files and folders beside them stay here", *lines])
+    if too_large:
+        yield note(what, f"to send more data:  {Step('configure', max_module_bytes=4 * limit)}")
+    elif left_out:
+        yield Finding(what)
 
 
 def shared_folder(case: Case) -> Iterator[Finding]:
