@@ -124,6 +124,9 @@ def test_a_task_imports_the_modules_of_a_machine_whose_files_it_does_not_see(cli
     folder = tmp_path / "notebook"
     folder.mkdir()
     (folder / "shipped.py").write_text("def double(x):\n    return 2 * x\n")
+    (folder / "tables").mkdir()
+    (folder / "tables" / "__init__.py").write_text("")
+    (folder / "tables" / "sizes.txt").write_text("of a package")
     modules = collect([str(folder)], (), 1 << 20)
     handle = memory_files.write(modules.pack())
     boot = boot_of(client, folder)
@@ -132,6 +135,10 @@ def test_a_task_imports_the_modules_of_a_machine_whose_files_it_does_not_see(cli
     client.wait_for(TaskReady)
     client.run("import shipped; print(shipped.double(21))")
     assert client.log.endswith(b"42\n")
+    client.run(
+        "import tables, importlib.resources as r; print(r.files(tables).joinpath('sizes.txt').read_text())"
+    )
+    assert client.log.endswith(b"of a package\n")
     client.run("import os; print(os.getcwd())")
     assert not client.log.endswith(f"{folder}\n".encode())
 
