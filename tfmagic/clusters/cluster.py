@@ -390,6 +390,7 @@ class Cluster(Variables, Pictures):
             return
         if set(tasks) == set(self.tasks):
             running.cells.ran.clear()  # what they have done is gone
+        running.processes.renew_modules(tasks)
         starts = {task: running.run.log_bytes(task) for task in tasks}
         old, timeout_s = running.processes.relaunch(tasks), self.setting("start_timeout_s")
         then = "the cluster stays, and waits for them"

@@ -104,6 +104,7 @@ class OneShotTasks:
             LaunchError: A process could not be started.
             CaptureError: A call cannot travel.
         """
+        self.cluster.processes.renew_modules(calls)
         with self._lock:
             self._starting += 1
             self._note_ends()

@@ -37,9 +37,7 @@ class _LogFile(io.FileIO):
         written = 0
         try:
             written = super().write(data) or 0
-            while (
-                0 < written < len(data)
-            ):  # a full disk takes a part, and the text layer asks no more
+            while 0 < written < len(data):  # a full disk takes a part, and the text layer asks no more
                 written += super().write(memoryview(data)[written:]) or 0
             return written
         except OSError as error:

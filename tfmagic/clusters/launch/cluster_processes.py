@@ -101,10 +101,15 @@ class ClusterProcesses:
         return {task: state.tasks[task].next_attempt for task in tasks}
 
     def relaunch(self, tasks: tuple[TaskId, ...]) -> dict[TaskId, int]:
-        """Request new processes. Return the attempts that the tasks had until now.
+        """Request new processes. Return the attempts that the tasks had until now."""
+        seen = self.supervisor.state.tasks
+        self.supervisor.ask(LaunchRequested(tasks))
+        return {task: seen[task].attempt if task in seen else 0 for task in tasks}
 
-        On hosts of Ray all tasks together get the notebook's modules as they are now; single ones get those
-        that the others have.
+    def renew_modules(self, tasks: Iterable[TaskId]) -> None:
+        """Give all tasks, before they are relaunched, the notebook's modules as they are now.
+
+        For hosts of Ray. Does nothing for some of the tasks: they get the copy that the others have.
 
         Raises:
             LaunchError: The modules are too large; nothing was ended.
@@ -114,9 +119,6 @@ class ClusterProcesses:
             limit = self.setting("max_module_bytes")
             backend.use_modules(found := collect_modules(self.task_settings, limit))
             tell_left_out(found, limit)
-        seen = self.supervisor.state.tasks
-        self.supervisor.ask(LaunchRequested(tasks))
-        return {task: seen[task].attempt if task in seen else 0 for task in tasks}
 
     def stamp_sent(self, file: str) -> tuple[str, int, int] | None:
         """Return the time and size of a file of which hosts of Ray have a copy; see `OwnModules.stamp_of`."""
