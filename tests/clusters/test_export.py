@@ -242,18 +242,29 @@ def test_variables_that_no_program_can_have_are_named(tmp_path):
         program(cell(1, "inside(), lock"), inside=make(), lock=threading.Lock())
     with pytest.raises(TfmagicError, match="the cells are no program: 'await' outside function"):
         program(cell(1, "await x"), x=1)
+    with pytest.raises(TfmagicError, match="get_ipython: a program has no notebook"):
+        program(cell(1, "shell = get_ipython()"))
 
 
 def test_failed_cells_are_left_out_and_cells_can_be_chosen():
-    ran = [cell(3, "a"), cell(4, "b", succeeded=False), cell(7, "c")]
-    chosen, left_out = choose(ran, None)
-    assert [c.prompt for c in chosen] == [3, 7] and left_out == ["cell 4, which failed"]
-    chosen, left_out = choose(ran, range(4, 7))
-    assert [c.prompt for c in chosen] == [4] and left_out == []
-    with pytest.raises(TfmagicError, match="it has run 3, 4, 7"):
+    ran = [cell(7, "c"), cell(3, "a"), cell(4, "b", succeeded=False)]  # a detached one has ended first
+    chosen, others = choose(ran, None)
+    assert [c.prompt for c in chosen] == [3, 7] and [c.prompt for c in others] == [4]
+    setup = Setup("cells.", SHAPES["workers"], {}, True)
+    assert write_program(chosen, others, {}, setup).left_out == ("cell 4, which failed",)
+    chosen, others = choose(ran, range(4, 7))
+    assert [c.prompt for c in chosen] == [4] and [c.prompt for c in others] == [3, 7]
+    with pytest.raises(TfmagicError, match=r"it has run 3, 4 \(failed\), 7"):
         choose(ran, {5})
-    with pytest.raises(TfmagicError, match="has failed"):
-        choose(ran[1:2], None)
+    with pytest.raises(TfmagicError, match="it has run 4"):
+        choose(ran[2:], None)
+
+
+def test_a_variable_of_a_cell_that_is_left_out_is_named():
+    first, second = cell(3, "model = 1"), cell(5, "model")
+    with pytest.raises(TfmagicError, match="model: cell 3 makes it, and is left out"):
+        write_program([second], [first], {"model": 2}, Setup("cells.", SHAPES["workers"], {}, True))
+    assert body(write_program([first], [second], {}, Setup("cells.", SHAPES["workers"], {}, True)))
 
 
 def test_a_main_py_of_the_users_own_is_kept(tmp_path):

@@ -41,7 +41,7 @@ class Exports(Calls):
             raise TfmagicError(f"cluster {self.name!r} has never been started")
         target = Path(os.fspath(check("folder", folder)))
         check_folder(target)
-        chosen, left_out = choose(running.cells.ran, cells)
+        chosen, others = choose(running.cells.ran, cells)
         settings = self.task_settings
         environ = {**settings.env, **({"TF_USE_LEGACY_KERAS": "1"} if settings.keras == 2 else {})}
         numbers = ", ".join(str(cell.prompt) for cell in chosen)
@@ -49,7 +49,7 @@ class Exports(Calls):
         repairs = settings.keras == 3 and settings.keras_fix
         shape = _counted(running.shape)
         setup = Setup(title, shape, environ, repairs)
-        program = write_program(chosen, left_out, self._main(), setup)
+        program = write_program(chosen, others, self._main(), setup)
         return write_folder(target, program, shape)
 
 

@@ -46,7 +46,9 @@ class NotebookNames:
         """Add names, and those that their functions need. A name that the notebook lacks is left out."""
         for name in sorted(set(names) - self._seen):
             self._seen.add(name)
-            if name in self.namespace and name not in ("get_ipython", "display", "In", "Out"):
+            if name == "get_ipython":
+                self.problems[name] = "a program has no notebook"
+            elif name in self.namespace and name not in ("display", "In", "Out"):
                 self._add(name, self.namespace[name])
 
     def _add(self, name: str, value: Any) -> None:

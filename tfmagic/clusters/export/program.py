@@ -60,25 +60,22 @@ class Program:
     left_out: tuple[str, ...] = ()
 
 
-def choose(ran: Sequence[RanCell], asked: Collection[int] | None) -> tuple[list[RanCell], list[str]]:
-    """Return the cells of the program, and what was left out: by default those that failed.
+def choose(ran: Sequence[RanCell], asked: Collection[int] | None) -> tuple[list[RanCell], list[RanCell]]:
+    """Return the cells of the program in their order, by default those that succeeded; and all others.
 
     Raises:
         TfmagicError: There is none.
     """
     ran = sorted(ran, key=lambda cell: cell.number)
-    wanted = [cell for cell in ran if asked is None or cell.prompt in asked]
-    if not wanted:
-        has = ", ".join(str(cell.prompt) for cell in ran) or "none"
-        raise TfmagicError(f"no such cell has run on this cluster since its start; it has run {has}")
-    chosen = [cell for cell in wanted if cell.succeeded or asked is not None]
+    chosen = [cell for cell in ran if (cell.succeeded if asked is None else cell.prompt in asked)]
     if not chosen:
-        raise TfmagicError("each cell on this cluster has failed; name cells with --cells to export them")
-    return chosen, [f"cell {cell.prompt}, which failed" for cell in wanted if cell not in chosen]
+        cells = ", ".join(f"{cell.prompt}{'' if cell.succeeded else ' (failed)'}" for cell in ran) or "none"
+        raise TfmagicError(f"no such cell has run on this cluster since its start; it has run {cells}")
+    return chosen, [cell for cell in ran if cell not in chosen]
 
 
 def write_program(
-    cells: Sequence[RanCell], left_out: Iterable[str], namespace: Mapping[str, Any], setup: Setup
+    cells: Sequence[RanCell], others: Sequence[RanCell], namespace: Mapping[str, Any], setup: Setup
 ) -> Program:
     """Return the program that does what these cells have done.
 
@@ -86,15 +83,15 @@ def write_program(
         TfmagicError: The cells read what a program cannot get; the message names it.
     """
     parts = {cell: translate(cell) for cell in cells}
-    names = _names_of(parts, namespace)
+    names = _names_of(parts, others, namespace)
     if names.problems:
         lines = [f"  {name}: {problem}" for name, problem in names.problems.items()]
         raise TfmagicError(
             "main.py cannot have these variables of the notebook; nothing was written:\n"
             + "\n".join(lines)
-            + "\nMake them inside a cell, or leave the cell out with --cells."
+            + "\nMake them inside a cell, or choose other cells with --cells."
         )
-    notes = [*left_out]
+    notes = [f"cell {cell.prompt}, which failed" for cell in others if not cell.succeeded]
     notes += [f"{magic} of cell {cell.prompt}" for cell, part in parts.items() for magic in part.left_out]
     body = [_section(cell, part.text, setup.shape) for cell, part in parts.items() if part.text.strip()]
     code = "\n".join([*names.imports, *names.sources, *body, *(i for p in parts.values() for i in p.imports)])
@@ -112,12 +109,18 @@ def write_program(
     return Program(text, names, needs_tfmagic, tuple(notes))
 
 
-def _names_of(parts: Mapping[RanCell, Translated], namespace: Mapping[str, Any]) -> NotebookNames:
+def _names_of(
+    parts: Mapping[RanCell, Translated], others: Sequence[RanCell], namespace: Mapping[str, Any]
+) -> NotebookNames:
     """Return what the cells read from the notebook, and not from each other."""
-    names, assigned = NotebookNames(namespace), set(dir(builtins)) - namespace.keys()
-    for part in parts.values():
+    names, assigned = NotebookNames(namespace), set(dir(builtins)) - namespace.keys() - {"get_ipython"}
+    for cell, part in parts.items():
         source = "\n".join([*part.imports, part.text])
-        names.add(names_read(ast.parse(source), source) - assigned)
+        reads = names_read(ast.parse(source), source) - assigned
+        for other in (other for other in others if other.number < cell.number):
+            made = reads & names_assigned(other.source)
+            names.problems |= dict.fromkeys(made, f"cell {other.prompt} makes it, and is left out")
+        names.add(reads - names.problems.keys())
         assigned |= names_assigned(source)
     return names
 
