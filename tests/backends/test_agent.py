@@ -327,8 +327,9 @@ def test_a_driver_that_takes_over_gets_each_line_once_and_what_the_cell_returned
 
 def test_an_agent_that_is_alone_keeps_the_end_of_a_task_for_the_next_driver(kept):
     kept.send(cell(3, "import os; os._exit(5)"))
-    wait_until(lambda: kept.agent._watched[TASK].pid == 0)
-    wait_until(lambda: not kept.agent._watched[TASK].held)  # the lease is over, the time to keep is not
+    wait_until(
+        lambda: kept.agent._watched[TASK].journal.end is not None
+    )  # the lease is over, the time to keep is not
     (task,) = kept.attach()
     assert isinstance(task.end, TaskExited) and task.end.exit_code == 5
     assert task.cells[-1].end == task.end

@@ -25,6 +25,7 @@ from tfmagic.frontends.notebook.options import HelpShown, parse_cell_line, parse
 NOT_RUN = {
     "make demo": "installs packages; tests/notebooks runs the notebook that it runs",
     "make test": "runs this test",
+    "old_*.py": "is a file; tests/backends/test_own_modules.py has such rules",
     "pip install .": "needs the network; test_packaging.py installs the wheel",
     'pip install "tfmagic[remote]" s3fs': "needs the network",
     "pip install xprof": "needs the network",
