@@ -197,7 +197,14 @@ def test_notebook_names_come_as_code_or_data(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     import mine_to_export
 
-    main = {"__name__": "__main__", "RATE": 0.5, "SIZES": [1, (2, None)], "np": np, "helper": mine_to_export}
+    main = {
+        "__name__": "__main__",
+        "RATE": 0.5,
+        "zero": 0,
+        "SIZES": [1, (2, None)],
+        "np": np,
+        "helper": mine_to_export,
+    }
     main |= {
         "array": np.arange(3.0),
         "number": np.float32(1.5),
@@ -205,7 +212,7 @@ def test_notebook_names_come_as_code_or_data(tmp_path, monkeypatch):
         "path": Path("a/b"),
     }
     source = (
-        "import functools\n\ndef base(x):\n    return x * RATE\n\n"
+        "import functools\n\ndef base(x):\n    return x * RATE + zero\n\n"
         "class Model:\n    size = SIZES[1][0]\n    def call(self): return base(array).sum()\n\n"
         "@functools.lru_cache\ndef call(): return Model().call()\n\nother = base\nhalf = lambda x: x / 2\n"
     )
@@ -214,12 +221,13 @@ def test_notebook_names_come_as_code_or_data(tmp_path, monkeypatch):
 
     linecache.cache["cell-of-export"] = (len(source), None, source.splitlines(True), "cell-of-export")
     exec(compile(source, "cell-of-export", "exec"), main)
-    text = "print(call(), other(4), half(3), helper.twice(4), len(big), path, number, SIZES)\nif 0: undefined"
+    text = "print(call(), other(4), half(3), helper.twice(4), len(big), path, number, SIZES)\nzero\nif 0: undefined"
     path = write(tmp_path / "out", SHAPES["workers"], cell(1, text), names=main)
     config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
     done = run(path, TF_CONFIG=json.dumps(config))
     assert done.stderr == ""
     assert done.stdout.splitlines()[1] == "1.5 2.0 1.5 8 1000 a/b 1.5 [1, (2, None)]"
+    assert path.joinpath("main.py").read_text().count("\nzero = 0\n") == 1
     beside = {"data.npz", "data.pickle", "mine_to_export.py", "main.py"}
     assert beside <= {file.name for file in path.iterdir()}
 

@@ -44,7 +44,9 @@ class NotebookNames:
 
     def add(self, names: Iterable[str]) -> None:
         """Add names, and those that their functions need. A name that the notebook lacks is left out."""
-        for name in sorted(set(names) - self._seen):
+        for name in sorted(names):
+            if name in self._seen:  # also since this loop began: a function before has needed it
+                continue
             self._seen.add(name)
             if name == "get_ipython":
                 self.problems[name] = "a program has no notebook"
