@@ -73,7 +73,15 @@ def test_a_wheel_from_the_checkout_is_complete(wheel):
         placed = "data/etc/jupyter/jupyter_server_config.d/tfmagic.json"
         switch = json.loads(archive.read(next(n for n in names if n.endswith(placed))))
     lesson = "frontends/course/notebooks/01-first-cluster.ipynb"
-    for name in ("py.typed", "task/launcher.py", "views/assets/panel.js", "views/assets/panel.css", lesson):
+    for name in (
+        "py.typed",
+        "task/launcher.py",
+        "views/assets/panel.js",
+        "views/assets/panel.css",
+        lesson,
+        "clusters/export/templates/tf_config.py",
+        "frontends/symptoms.md",
+    ):
         assert f"tfmagic/{name}" in names
     assert any("tfmagic" in argument for argument in spec["argv"])
     assert switch == {"ServerApp": {"jpserver_extensions": {"tfmagic.server": True}}}
