@@ -25,6 +25,7 @@ from tfmagic.backends.remote.messages import (
     HostsOpened,
     OpenHosts,
     OrderFailed,
+    Orders,
 )
 from tfmagic.backends.remote.relay import Host, Relay
 from tfmagic.protocol.channel import Channel, channel_pair
@@ -102,7 +103,7 @@ def kernel(tmp_path):
     control, theirs = channel_pair(DriverReply)
     reports, their_reports = channel_pair(DriverReport)
     engine = Engine()
-    ends = Channel(theirs, DriverRequest), Channel(their_reports, Deliver)
+    ends = Channel(theirs, DriverRequest), Channel(their_reports, Orders)
     driver = Driver(engine, *ends)
     serving = threading.Thread(target=driver.serve)
     serving.start()
@@ -123,7 +124,7 @@ def kernel(tmp_path):
 
 def deliver(task, content=b"", cell=0):
     handles = (memory_files.write(content),) if content else ()
-    return Deliver(task, b"frame", handles, to_task=True, cell=cell)
+    return Orders((Deliver(task, b"frame", handles, to_task=True, cell=cell),))
 
 
 def test_an_order_for_whose_values_no_room_is_left_is_answered_and_the_next_ones_go_on(kernel):
@@ -201,7 +202,7 @@ class StandIn:
 
     def __init__(self):
         self.reports, theirs = channel_pair(DriverReport)
-        self.theirs = Channel(theirs, Deliver)
+        self.theirs = Channel(theirs, Orders)
 
     def open(self, opening, waits_for):
         return HostsOpened(())
@@ -249,7 +250,7 @@ def test_orders_wait_for_a_driver_that_does_not_read_and_the_backend_does_not(ba
             backend.wait(0)  # the thread that waits here is the supervisor's
     found = []
     while len(found) < cells + 1:
-        found += driver.theirs.receive_ready()
+        found += [order for sent in driver.theirs.receive_ready() for order in sent.orders]
         backend.wait(0)
     assert [order.cell for order in found[1:]] == list(range(cells))
     backend.wait(0)

@@ -29,6 +29,7 @@ from tfmagic.backends.remote.messages import (
     LaunchTask,
     OpenHosts,
     OrderFailed,
+    Orders,
     ReadAgain,
     ReserveAddresses,
     SignalTask,
@@ -110,7 +111,7 @@ class RemoteBackend:
         self._closely: tuple[TaskId, ...] = ()
         self.use_modules(modules or OwnModules())
         self._unreported: list[Event] = []
-        self._unsent: list[Deliver] = []  # orders that leave together, since each message wakes the driver
+        self._unsent: list[Deliver] = []  # orders that leave together
         self._lost: dict[str, int] = {}  # bytes of output that were not written, by task
         self._decoder = Decoder(HostReport)
         self._selector = selectors.DefaultSelector()
@@ -301,7 +302,8 @@ class RemoteBackend:
         try:
             if self._reports.fileno() < 0:
                 raise ConnectionError("the process that talks to Ray has ended")
-            if (is_full := not self._reports.post(*orders)) != self._is_full:
+            gone = self._reports.post(Orders(tuple(orders))) if orders else self._reports.flush()
+            if (is_full := not gone) != self._is_full:
                 self._is_full = is_full
                 more = selectors.EVENT_WRITE if is_full else 0
                 self._selector.modify(self._reports, selectors.EVENT_READ | more, "reports")

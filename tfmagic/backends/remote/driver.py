@@ -24,12 +24,12 @@ from tfmagic.backends.remote.messages import (
     AddressesReserved,
     CloseHosts,
     Connected,
-    Deliver,
     DriverRequest,
     HostFacts,
     HostsClosed,
     HostsOpened,
     OpenHosts,
+    Orders,
     PlaceWanted,
     RequestFailed,
     ReserveAddresses,
@@ -107,7 +107,7 @@ def run(engine: Engine, control: int, reports: int) -> NoReturn:
     driver = Driver(
         engine,
         Channel(socket.socket(fileno=control), DriverRequest),
-        Channel(socket.socket(fileno=reports), Deliver),
+        Channel(socket.socket(fileno=reports), Orders),
     )
     try:
         driver.serve()
@@ -230,7 +230,7 @@ class Driver:
     def _relay_orders(self) -> None:
         while True:
             try:
-                orders = self._reports.receive_some()
+                orders = [order for sent in self._reports.receive_some() for order in sent.orders]
             except (EOFError, OSError):
                 return  # the kernel is gone, which the main thread sees, too
             except ProtocolError:  # no further order can be read: the kernel sees the end, and ends us

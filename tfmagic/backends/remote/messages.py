@@ -182,6 +182,12 @@ class Deliver(Message, frozen=True):
     launches: bool = False
 
 
+class Orders(Message, frozen=True):
+    """Orders that leave together: a content that several of them have is put into the engine once."""
+
+    orders: tuple[Deliver, ...]
+
+
 class OrderFailed(Message, frozen=True):
     """An order with values was not passed on: that of a cell, or, with 0, that to launch the task."""
 
