@@ -51,6 +51,17 @@ def test_revive_keeps_the_survivors_variables_and_collectives_work_anew(workers)
         assert {task for task in now if now[task] != pids[task]} == {victim}
 
 
+def test_a_task_that_was_just_told_to_go_on_is_not_taken_for_a_stopped_one(workers):
+    workers.run(all_reduce, 1.0, view="quiet")
+    workers.faults.pause("worker-0")
+    wait_until(lambda: workers.status()[0]["doing"] == "paused")  # by the last look at the processes
+    workers.faults.kill("worker-1")
+    workers.faults.resume("worker-0")
+    assert workers.revive() == ("worker-1",)
+    found = values(workers.run(all_reduce, 1.0, view="quiet"), 0)
+    assert found == dict.fromkeys(workers_of(workers), 3.0)
+
+
 def workers_of(cluster):
     return [task.name for task in cluster.tasks]
 

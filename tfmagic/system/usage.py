@@ -85,7 +85,7 @@ class Sampler(Generic[K]):
                 before = Usage()
             with process.oneshot():
                 times = process.cpu_times()
-                paused = process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+                paused = is_paused(process)
             # includes what its children used that have ended
             cpu_s = times.user + times.system + times.children_user + times.children_system
             percent = self._cpu_percent(key, cpu_s, before)
@@ -101,6 +101,11 @@ class Sampler(Generic[K]):
             return before.cpu_percent
         self._cpu[key] = (cpu_s, now)
         return None if last is None else max(100 * (cpu_s - last[0]) / (now - last[1]), 0.0)
+
+
+def is_paused(process: psutil.Process) -> bool:
+    """Check whether a process is stopped now."""
+    return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 def _in_turn(keys: list[K], start: int, count: int) -> list[K]:

@@ -1,8 +1,11 @@
 """The task processes of a cluster: where they live, what each one is told first, and their addresses."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
+
+import psutil
 
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote.backend import RemoteBackend
@@ -20,7 +23,7 @@ from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system.advice import Step
-from tfmagic.system.usage import Usage
+from tfmagic.system.usage import Usage, is_paused
 
 
 class ClusterProcesses:
@@ -151,13 +154,21 @@ class ClusterProcesses:
         hosts = {task: state.tasks[task].host for task in known if state.tasks[task].phase in ALIVE}
         return any(host not in ("", known[task]) for task, host in hosts.items())
 
+    def _is_paused(self, task: TaskId) -> bool:
+        """Check whether a task is stopped; the last look can be from before it was told to go on."""
+        paused = self.supervisor.usage.get(task, Usage()).paused
+        if paused and self.supervisor.backend.runs_here:
+            with contextlib.suppress(psutil.Error):
+                return is_paused(psutil.Process(self.supervisor.state.tasks[task].pid))
+        return paused
+
     def renew_addresses(self) -> dict[TaskId, str]:
         """Give all tasks new addresses. Return the TF_CONFIG that each living task must be told.
 
         Raises:
             TfmagicError: A cell runs, a task is paused, the addresses were given, or no ports are left.
         """
-        paused = [task.name for task in self.tasks if self.supervisor.usage.get(task, Usage()).paused]
+        paused = [task.name for task in self.tasks if self._is_paused(task)]
         if paused:
             raise TfmagicError(
                 f"the tasks need new addresses, and {', '.join(paused)} is stopped (SIGSTOP):  "
