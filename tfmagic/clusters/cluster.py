@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.backends.simulated.hosts import read_request
+from tfmagic.clusters.api.call_api import Calls
+from tfmagic.clusters.api.export_api import Exports
+from tfmagic.clusters.api.fault_api import Faults
 from tfmagic.clusters.api.picture_api import Pictures
 from tfmagic.clusters.api.variable_api import Variables
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
-from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.checks import check, check_all, check_settings
 from tfmagic.clusters.launch.settings import TFCluster
@@ -26,7 +28,7 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.clusters.tools.fault_lab import FaultLab
 from tfmagic.clusters.tools.status import own_rows, status_rows
-from tfmagic.errors import ClusterSpecError, TfmagicError
+from tfmagic.errors import ClusterSpecError
 from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, check_name, select
 from tfmagic.runs.cell_records import ErrorRecord
@@ -37,7 +39,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Variables, Pictures):
+class Cluster(Calls, Variables, Faults, Pictures, Exports):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
@@ -194,9 +196,7 @@ class Cluster(Variables, Pictures):
     @property
     def run_folder(self) -> RunFolder:
         """The folder with the logs since the last start."""
-        if self._latest is None:
-            raise TfmagicError(f"cluster {self.name!r} has never been started")
-        return self._latest.run
+        return self._started().run
 
     def setting(self, name: str) -> Any:
         """Return a setting as given to this cluster, or else as configured."""
@@ -271,22 +271,6 @@ class Cluster(Variables, Pictures):
             if running.processes.must_rejoin():
                 running.cells.rejoin()
         return tuple(task.name for task in chosen)
-
-    # -- cells; functions are called in `call_api`, variables moved in `variable_api` --
-
-    def begin_cell(self, plan: CellPlan, detached: bool = False) -> Job:
-        """Start a cell. Unless it is `detached`, `tfmagic.clusters.cells.waiting.finish` must be called next.
-
-        Args:
-            detached: The cell needs no waiting thread, and Ctrl-C does not interrupt it.
-
-        Raises:
-            CaptureError: Something cannot travel.
-            TaskDied: A task that is to run it has no process.
-        """
-        with self._lock:
-            self.start()
-            return self._running_cluster().cells.begin(plan, detached)
 
     def forget_variables(self) -> None:
         """Send functions and variables again when they are needed: the tasks have deleted them."""

@@ -1,6 +1,6 @@
 """Call a function on the tasks: `Cluster.run` waits, `submit` does not, `arun` awaits, `map` spreads items.
 
-The base class of `Cluster`, in a module of its own because each method is written three times. The first form
+Each method is written three times. The first form
 is for type checkers: the result of a coroutine function is what its coroutine returns, since the task awaits
 it. The second form checks the options of all other functions.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar, overload
 
+from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options, ViewName
 from tfmagic.clusters.cells.job import Job
@@ -19,38 +20,20 @@ from tfmagic.clusters.cells.results import TaskResults, require_values
 from tfmagic.clusters.cells.task_times import CallFuture, TaskTimes, task_times
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.checks import check
-from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
 from tfmagic.failures.ipython_tracebacks import dress
 from tfmagic.protocol.cluster_spec import Selector, TaskId
-from tfmagic.system.advice import Step
 
 T = TypeVar("T")
 _LOOK_S = 0.01
 
 
-class Calls:
+class Calls(ClusterBase):
     """The methods that call functions on the tasks."""
 
-    name: str
-    _latest: RunningCluster | None  # the present one, or the last one
-    _lock: threading.RLock
-
     @abstractmethod
-    def start(self) -> object: ...
-
-    @abstractmethod
-    def grouped_stacks(self, *tasks: str) -> str: ...
-
-    @property
-    def running(self) -> bool:
-        """True after `start` and before `stop`."""
-        return self._latest is not None and self._latest.processes.running
-
-    def _running_cluster(self) -> RunningCluster:
-        if self._latest is None or not self._latest.processes.running:
-            raise TfmagicError(f"cluster {self.name!r} does not run; start it with {Step('start it')}")
-        return self._latest
+    def grouped_stacks(self, *tasks: str) -> str:
+        """Return the stacks of the user's code as text: what a call that does not end waits for."""
 
     @property
     def resumed(self) -> list[Job]:
@@ -272,14 +255,11 @@ class Calls:
         call: Call,
         options: Options,
         detached: bool = True,
-        may_begin: Callable[[], bool] = lambda: True,
+        may_begin: Callable[[], bool] | None = None,
     ) -> Job:
         """Start the call on the tasks of a cluster that is started if it does not run."""
         check("fn", call[0])
-        plan = CellPlan(call=call, options=options)
-        with self._lock:
-            self.start()
-            return self._running_cluster().cells.begin(plan, detached, may_begin)
+        return self.begin_cell(CellPlan(call=call, options=options), detached, may_begin)
 
     async def _lock_when_running(self) -> None:
         """Start the cluster if it does not run, and take its lock; the event loop goes on meanwhile."""

@@ -1,27 +1,21 @@
 """`Cluster.export`: the cells that have run, as a program for other systems."""
 
 import os
-from abc import abstractmethod
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
-from tfmagic.clusters.api.call_api import Calls
+from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.export.folder import Export, check_folder, write_folder
 from tfmagic.clusters.export.program import Setup, choose, write_program
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, Shape
 
 
-class Exports(Calls):
+class Exports(ClusterBase):
     """The methods of a cluster that write files for other systems."""
 
     task_settings: TaskSettings
-
-    @abstractmethod
-    def _main(self) -> dict[str, Any]: ...
 
     def export(self, folder: str | os.PathLike[str], *, cells: Collection[int] | None = None) -> Export:
         """Write the cells that have run as ``main.py``, with files that start it elsewhere.
@@ -36,9 +30,7 @@ class Exports(Calls):
         Raises:
             TfmagicError: There is no such cell, or the cells need what a program cannot have.
         """
-        running = self._latest
-        if running is None:
-            raise TfmagicError(f"cluster {self.name!r} has never been started")
+        running = self._started()
         target = Path(os.fspath(check("folder", folder)))
         check_folder(target)
         chosen, others = choose(running.cells.ran, cells)

@@ -4,12 +4,12 @@ import signal
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.backends.simulated.links import parse_link
-from tfmagic.clusters.api.call_api import Calls
+from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.tools.fault_lab import FaultLab
 
 
-class Faults(Calls):
+class Faults(ClusterBase):
     """The methods that injure tasks, and change the links between hosts."""
 
     _faults: FaultLab | None

@@ -3,7 +3,7 @@
 import os
 import time
 
-from tfmagic.clusters.api.export_api import Exports
+from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
@@ -14,7 +14,7 @@ from tfmagic.views.pictures.lanes import NoRecords
 from tfmagic.views.pictures.run_timeline import RunTimeline
 
 
-class Pictures(Exports):
+class Pictures(ClusterBase):
     """The methods of a cluster that draw it."""
 
     _tensorboard: TensorBoardProcess | None
@@ -29,9 +29,7 @@ class Pictures(Exports):
             ClusterSpecError: There is no such task, or the name means several.
             TfmagicError: The cluster has never been started.
         """
-        running = self._latest
-        if running is None:
-            raise TfmagicError(f"cluster {self.name!r} has never been started")
+        running = self._started()
         chosen = select(check("task", task), running.tasks) if task else ()
         if len(chosen) > 1:
             raise ClusterSpecError(f"a map explains one task; {task!r} means {len(chosen)}")
@@ -50,9 +48,7 @@ class Pictures(Exports):
         Raises:
             TfmagicError: There is no such cell, or the cluster has never been started.
         """
-        running = self._latest
-        if running is None:
-            raise TfmagicError(f"cluster {self.name!r} has never been started")
+        running = self._started()
         cell, whole = check("cell", cell), check("whole", whole)
         running.timeline.flush()
         try:

@@ -1,11 +1,10 @@
 """Move variables to and from the tasks, compare them over tasks, reload modules: methods of `Cluster`."""
 
 import functools
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters.api.fault_api import Faults
+from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.cells import reloading, scatter_gather, waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
@@ -16,11 +15,8 @@ from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.serialization import user_modules
 
 
-class Variables(Faults):
+class Variables(ClusterBase):
     """The methods for variables of tasks."""
-
-    @abstractmethod
-    def begin_cell(self, plan: CellPlan, detached: bool = False) -> Job: ...
 
     def push(self, values: Mapping[str, Any] | None = None, *, on: Selector = "all", **more: Any) -> None:
         """Bind variables on the tasks.

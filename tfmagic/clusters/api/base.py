@@ -1,0 +1,64 @@
+"""What the parts of `Cluster`'s interface have in common: the running cluster, if there is one.
+
+ClusterBase ←── Calls, Variables, Faults, Pictures, Exports ←── Cluster
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from tfmagic.clusters.cells.cell_plan import CellPlan
+from tfmagic.clusters.cells.job import Job
+from tfmagic.clusters.running_cluster import RunningCluster
+from tfmagic.errors import TfmagicError
+from tfmagic.system.advice import Step
+
+
+class ClusterBase(ABC):
+    """A cluster that may run, and how the parts of its interface reach it."""
+
+    name: str
+    _latest: RunningCluster | None  # the present one, or the last one
+    _lock: threading.RLock
+
+    @abstractmethod
+    def start(self) -> object:
+        """Start every task and wait until all are ready. Do nothing if the cluster runs."""
+
+    @abstractmethod
+    def _main(self) -> dict[str, Any]:
+        """Return the ``__main__`` whose functions and variables travel by name."""
+
+    @property
+    def running(self) -> bool:
+        """True after `start` and before `stop`."""
+        return self._latest is not None and self._latest.processes.running
+
+    def _running_cluster(self) -> RunningCluster:
+        if self._latest is None or not self._latest.processes.running:
+            raise TfmagicError(f"cluster {self.name!r} does not run; start it with {Step('start it')}")
+        return self._latest
+
+    def _started(self) -> RunningCluster:
+        """Return the present or the last running cluster."""
+        if self._latest is None:
+            raise TfmagicError(f"cluster {self.name!r} has never been started")
+        return self._latest
+
+    def begin_cell(
+        self, plan: CellPlan, detached: bool = False, may_begin: Callable[[], bool] | None = None
+    ) -> Job:
+        """Start a cell. Unless it is `detached`, `tfmagic.clusters.cells.waiting.finish` must be called next.
+
+        Args:
+            detached: The cell needs no waiting thread, and Ctrl-C does not interrupt it.
+            may_begin: Called when the tasks are free; False makes the cell do nothing.
+
+        Raises:
+            CaptureError: Something cannot travel.
+            TaskDied: A task that is to run it has no process.
+        """
+        with self._lock:
+            self.start()
+            return self._running_cluster().cells.begin(plan, detached, may_begin or (lambda: True))
