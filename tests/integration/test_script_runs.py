@@ -388,7 +388,9 @@ PREEMPTED = """
     handler = tf.distribute.experimental.PreemptionCheckpointHandler(
         strategy.cluster_resolver,
         manager,
-        tf.distribute.experimental.TerminationConfig(exit_fn=lambda: sys.exit(42), grace_period=0),
+        termination_config=tf.distribute.experimental.TerminationConfig(
+            exit_fn=lambda: sys.exit(42), grace_period=0
+        ),
     )
 
     @tf.function

@@ -122,7 +122,8 @@ def task_of_environment() -> TaskContext | None:
         raise ClusterSpecError(
             f"TF_CONFIG does not say which task this is ({type(error).__name__}: {error}); give task="
         ) from error
-    return TaskContext(me.type, me.index, cluster, is_chief=me.type == "chief")
+    leads = me.type == "chief" or (me.name == "worker-0" and "chief" not in cluster)
+    return TaskContext(me.type, me.index, cluster, is_chief=leads)
 
 
 def current_task() -> TaskContext:

@@ -6,7 +6,6 @@ A program of `%tfcluster export` calls `join`, if it needs one of these: `tfmagi
 
 import itertools
 import os
-from dataclasses import replace
 
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol import task_context
@@ -24,11 +23,8 @@ def join() -> None:
     task = task_context.task_of_environment()
     if task is None:
         raise TfmagicError("TF_CONFIG names no task; set it before join()")
-    leads = task.type == "chief" or (task.name == "worker-0" and "chief" not in task.cluster_spec)
     numbers = itertools.count()
-    task_context.install(
-        replace(task, is_chief=leads), TaskServices(lambda timeout: _meet(next(numbers), timeout))
-    )
+    task_context.install(task, TaskServices(lambda timeout: _meet(next(numbers), timeout)))
     if os.environ.get("TF_USE_LEGACY_KERAS") not in ("1", "True", "true"):
         _repair_keras()
 
