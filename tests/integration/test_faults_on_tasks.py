@@ -82,7 +82,7 @@ def test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two):
     assert two.ns["took"]["worker-1"] > 0.5 and "stalled" not in words  # 0.2 s of CPU time; 1 s without noise
     assert "5 times slower on purpose" in cluster.status()[1]["note"]
     assert "worker-1 at full speed again" in two.run("%tfcluster slow worker-1 1")
-    assert "slower" not in cluster.status()[1]["note"]
+    wait_until(lambda: "slower" not in cluster.status()[1]["note"])
 
 
 def test_a_flood_costs_nothing_but_its_bytes(two):
