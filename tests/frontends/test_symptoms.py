@@ -27,7 +27,9 @@ def test_the_shell_prints_an_entry_or_the_names_or_the_closest_one(capsys):
     assert cli.main(["explain", "taskdied"]) == 0
     assert capsys.readouterr().out.startswith("TaskDied\n\nThe process of a task")
     assert cli.main(["explain"]) == 0
-    assert capsys.readouterr().out.split() == list(symptoms.entries())
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(symptoms.entries())
+    assert "port-in-use               Two tasks of one machine asked for the same port" in listed
     assert cli.main(["explain", "unequal-colective"]) == 1
     assert "did you mean unequal-collective?" in capsys.readouterr().err
 

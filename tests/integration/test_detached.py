@@ -33,6 +33,8 @@ def test_a_detached_cell_returns_at_once_and_is_waited_for(notebook, flag):
     assert not handle.done and re.match(r"<cell \[\d+\] still runs: .*\d s>$", repr(handle))
     with pytest.raises(TaskTimeoutError, match="still runs"):
         handle.result(timeout=0.01)
+    with pytest.raises(TfmagicError, match=r"there is no result: cell \[\d+\] still runs"):
+        handle["worker-0"]
     flag.touch()
     shown = notebook.run("%tfcluster wait")
     assert "[worker-0]:    over" in shown and "[worker-1]:    over" in shown

@@ -122,3 +122,16 @@ def test_task_names_parse_and_pickle():
     assert pickle.loads(pickle.dumps(TaskId("ps", 3))) == TaskId("ps", 3)
     with pytest.raises(ClusterSpecError, match="TYPE-INDEX"):
         parse_task("boss-1")
+
+
+@pytest.mark.parametrize(
+    ("selector", "end"),
+    [
+        ("wroker", "it has worker-0, worker-1; did you mean worker?"),
+        ("worker-7", "it has worker-0, worker-1"),
+    ],
+)
+def test_only_a_word_that_is_no_name_gets_a_question(selector, end):
+    with pytest.raises(ClusterSpecError) as found:
+        select(selector, ClusterShape(2).tasks)
+    assert str(found.value) == f"there is no task {selector!r} in this cluster; {end}"

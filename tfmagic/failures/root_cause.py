@@ -105,8 +105,8 @@ def explain(cell: CellState, error: BaseException, context: FailureContext) -> E
     """Return what stands around the traceback of the cell's error where a failure is short text."""
     failed = describe_failures(cell, context)
     root = next(iter(failed), None)
-    if root is None or cell.presses or cell.timed_out:
-        return Explanation(str(error).partition("\n")[0], [f"more:  {Step('errors')}"])
+    if root is None or cell.presses or cell.timed_out:  # the error begins with the outcome
+        return Explanation("", [f"more:  {Step('errors')}"])
     found, since = failed[root], context.starts.get(parse_task(root), 0)
     place = f" at line {found.line} of the cell" if found.line else ""
     what = next(iter(found.message.strip().splitlines()), "")

@@ -16,14 +16,18 @@ def entries() -> dict[str, str]:
 
 
 def explain(name: str = "") -> str:
-    """Return the entry of this name, or the list of all names.
+    """Return the entry of this name, or all names, each with its first sentence.
 
     Raises:
         LookupError: There is no entry of this name.
     """
     if not name:
-        return "\n".join(entries())
+        width = max(map(len, entries()))
+        firsts = ((name, " ".join(text.split()).split(". ")[0]) for name, text in entries().items())
+        return "\n".join(f"{name:<{width}}  {first.rstrip('.')}" for name, first in firsts)
     found = next((known for known in entries() if known.lower() == name.lower()), None)
     if found is None:
-        raise LookupError(f"there is no entry {name!r}{did_you_mean(name, entries())}")
+        raise LookupError(
+            f"there is no entry {name!r}; without a name, all are listed{did_you_mean(name, entries())}"
+        )
     return f"{found}\n\n{entries()[found]}"

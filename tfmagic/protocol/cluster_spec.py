@@ -275,8 +275,9 @@ def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:
     else:
         found = []
     if not found:
-        question = did_you_mean(part, ["all", *(name for t in present for name in (t.name, t.type))])
-        raise ClusterSpecError(f"there is no task {part!r} in this cluster{question}; {_known(present)}")
+        is_name = part.partition("-")[0] in {t.type for t in present}
+        question = "" if is_name else did_you_mean(part, ["all", *{t.type: None for t in present}])
+        raise ClusterSpecError(f"there is no task {part!r} in this cluster; {_known(present)}{question}")
     return found
 
 

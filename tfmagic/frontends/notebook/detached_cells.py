@@ -14,7 +14,7 @@ from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import CellResult, TaskResults
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.errors import TaskTimeoutError
+from tfmagic.errors import TaskTimeoutError, TfmagicError
 from tfmagic.frontends.notebook import awaited_cells, reports, view_choice
 from tfmagic.runs.schemas import (
     CellReport,
@@ -88,6 +88,12 @@ class DetachedCell:
 
     def __repr__(self) -> str:
         return f"<{describe(_report(self._found))}>"
+
+    def __getitem__(self, task: str) -> Any:
+        """Return the result of a task. Raise `TfmagicError` while the cell runs, or where it has failed."""
+        if not self.done or self._found.results is None:
+            raise TfmagicError(f"there is no result: {describe(_report(self._found))}")
+        return self._found.results[task]
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("it stands for the results of a detached cell;  %tfcluster wait  waits for them")
