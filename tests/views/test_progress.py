@@ -4,10 +4,9 @@ import os
 import re
 import time
 from contextlib import redirect_stdout
-from dataclasses import replace
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.supervisor.state import ClusterState, Phase, TaskState
+from tfmagic.supervisor.state import ClusterState, Phase, TaskState, replace
 from tfmagic.views.progress import StartProgress
 
 READY = TaskState(phase=Phase.READY, attempt=1, pid=1)

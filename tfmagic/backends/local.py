@@ -78,6 +78,7 @@ class LocalBackend:
         self._closed, self._wake_lock = False, threading.RLock()  # signal handlers call `wake` too
         self._ready: list[tuple[selectors.SelectorKey, int]] = []
         self._unreported: list[Event] = []
+        self._encoded: tuple[Command, bytes, list[Handle]] | None = None  # the command that was sent last
         self._noted: set[Identity] = set()
         self._ports: HeldPorts | None = None
         self._flavour = flavour
@@ -143,7 +144,9 @@ class LocalBackend:
             theirs.close()
 
     def send(self, task: TaskId, command: Command) -> None:
-        self.send_frame(task, *encode(command))
+        if self._encoded is None or self._encoded[0] is not command:  # mostly all tasks get the same one
+            self._encoded = (command, *encode(command))
+        self.send_frame(task, *self._encoded[1:])
 
     def send_frame(self, task: TaskId, frame: bytes, handles: list[Handle]) -> None:
         """Send a command that is encoded."""
@@ -151,7 +154,7 @@ class LocalBackend:
         if process is None or process.ended or process.channel.fileno() < 0:
             return
         try:
-            if not process.channel.post_frames([(frame, handles)]):
+            if not process.channel.post_frame(frame, handles):
                 both = selectors.EVENT_READ | selectors.EVENT_WRITE
                 self._selector.modify(process.channel, both, task)
         except ConnectionError:
@@ -170,6 +173,7 @@ class LocalBackend:
             signal.pidfd_send_signal(process.pidfd, number)
 
     def wait(self, timeout_s: float | None) -> None:
+        self._encoded = None  # its variables can be large
         try:
             self._ready = self._selector.select(timeout_s)
         except OSError as error:

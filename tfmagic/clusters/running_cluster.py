@@ -35,6 +35,7 @@ from tfmagic.protocol.events import StopRequested
 from tfmagic.supervisor.state import COMING, CellState
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import memory
+from tfmagic.views import task_widgets
 from tfmagic.views.task_widgets import TaskWidgets, WidgetPage
 
 
@@ -105,7 +106,7 @@ class RunningCluster:
         self.timeline = TimelineRecorder(self.run)
         self.idle_stop_s, self._used_at, self._cells_ended = 0.0, time.monotonic(), 0
         self.supervisor.listen(self._shared_files.hear)
-        self.supervisor.listen(widgets.hear)
+        self.supervisor.listen(widgets.hear, *task_widgets.HEARD)
         self.supervisor.watch(self.timeline.note)
         for end in (widgets.end, self.timeline.end, self._shared_files.finish):
             self.supervisor.on_end(end)

@@ -23,7 +23,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,11 +37,13 @@ _MAX_BODY_BYTES = 1 << 30  # far above any message: what is longer is not ours
 _MAX_HANDLES = 250  # in one call; the kernel's SCM_MAX_FD is 253
 _READ_BYTES = 1 << 16
 _CONTROL_BYTES = socket.CMSG_SPACE(_MAX_HANDLES * array.array("i").itemsize)
-_DONTWAIT, _CLOEXEC = int(socket.MSG_DONTWAIT), int(socket.MSG_CMSG_CLOEXEC)  # enums cost more than the call
+# enums cost more than the call
+_DONTWAIT, _CLOEXEC, _CTRUNC = map(int, (socket.MSG_DONTWAIT, socket.MSG_CMSG_CLOEXEC, socket.MSG_CTRUNC))
 # for the system's own buffers, or for more descriptors under way, just now
 _NO_ROOM = {errno.ENOMEM, errno.ENOBUFS, errno.ETOOMANYREFS}
 _LATER = {errno.EAGAIN, *_NO_ROOM}
 _AGAIN_S = 0.01
+_Piece = tuple[memoryview, list[Handle]]  # of a frame, and the descriptors that leave with it
 # a subclass is sent as a plain value
 _PLAIN: tuple[tuple[type, Callable[[Any], object]], ...] = (
     (str, str.__str__),
@@ -120,23 +122,25 @@ def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
-def _pieces(frame: memoryview, handles: list[Handle]) -> Iterator[tuple[memoryview, list[Handle]]]:
+def _pieces(frame: bytes | bytearray, handles: list[Handle]) -> list[_Piece]:
     """Divide a frame so that no piece has more descriptors than the system takes at once."""
+    rest, pieces = memoryview(frame), []
     while len(handles) > _MAX_HANDLES:  # each has several bytes in the frame
-        yield frame[:1], handles[:_MAX_HANDLES]
-        frame, handles = frame[1:], handles[_MAX_HANDLES:]
-    yield frame, handles
+        pieces.append((rest[:1], handles[:_MAX_HANDLES]))
+        rest, handles = rest[1:], handles[_MAX_HANDLES:]
+    return [*pieces, (rest, handles)]
 
 
-def _merged(frames: Iterable[tuple[bytes, list[Handle]]]) -> Iterator[tuple[memoryview, list[Handle]]]:
+def _merged(frames: list[tuple[bytes, list[Handle]]]) -> list[_Piece]:
     """Join frames that leave together; one with handles begins a part of its own."""
+    if len(frames) == 1:
+        return _pieces(*frames[0])
     parts: list[tuple[bytearray, list[Handle]]] = []
     for frame, handles in frames:
         if handles or not parts:
             parts.append((bytearray(), handles))
         parts[-1][0].extend(frame)
-    for joined, handles in parts:
-        yield from _pieces(memoryview(joined), handles)
+    return [piece for joined, handles in parts for piece in _pieces(joined, handles)]
 
 
 class Decoder:
@@ -147,7 +151,7 @@ class Decoder:
         self._decoder = msgspec.msgpack.Decoder(types, dec_hook=self._restore)
         self._handles: Sequence[Handle] = ()  # those of the message that is being decoded
 
-    def decode(self, body: bytes, escaped: bool, handles: Sequence[Handle]) -> Any:
+    def decode(self, body: bytes | bytearray, escaped: bool, handles: Sequence[Handle]) -> Any:
         """Return the message. Raises `ProtocolError` where the bytes are not ours."""
         self._handles = handles
         try:
@@ -189,7 +193,7 @@ class Channel:
         self._decoder = Decoder(types)
         self._inbox = bytearray()
         self._handles: deque[list[OwnedHandle]] = deque()  # of one piece each, as they arrive
-        self._outbox: deque[tuple[memoryview, list[Handle]]] = deque()
+        self._outbox: deque[_Piece] = deque()
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
@@ -208,7 +212,7 @@ class Channel:
 
         Several messages leave together, except that one with handles begins a part of its own.
         """
-        pieces = list(_merged(map(encode, messages)))
+        pieces = _merged([encode(message) for message in messages])
         with self._lock:
             for piece, some in pieces:
                 self._send_all(piece, some)
@@ -229,11 +233,12 @@ class Channel:
 
         The handles of a message stay open until it has gone.
         """
-        return self.post_frames(map(encode, messages))
+        self._outbox += _merged([encode(message) for message in messages])
+        return self.flush()
 
-    def post_frames(self, frames: Iterable[tuple[bytes, list[Handle]]]) -> bool:
-        """Do as `post` with messages that are encoded."""
-        self._outbox.extend(_merged(frames))
+    def post_frame(self, frame: bytes, handles: list[Handle]) -> bool:
+        """Do as `post` with a message that is encoded."""
+        self._outbox += _pieces(frame, handles)
         return self.flush()
 
     def flush(self) -> bool:
@@ -288,7 +293,7 @@ class Channel:
 
     def _take_all(self) -> list[Any]:
         messages = []
-        while (message := self._take()) is not None:
+        while self._inbox and (message := self._take()) is not None:
             messages.append(message)
         return messages
 
@@ -300,7 +305,7 @@ class Channel:
                 fds = array.array("i")
                 fds.frombytes(payload[: len(payload) - len(payload) % fds.itemsize])
                 handles = [OwnedHandle(fd) for fd in fds]
-        if handles or flags & socket.MSG_CTRUNC:  # a read ends with the descriptors of one piece
+        if handles or flags & _CTRUNC:  # a read ends with the descriptors of one piece
             self._handles.append(handles)
         if not data:
             raise EOFError("the peer closed the control channel")
@@ -315,7 +320,7 @@ class Channel:
         end = _HEADER.size + length
         if len(self._inbox) < end:
             return None
-        body = bytes(self._inbox[_HEADER.size : end])
+        body = self._inbox[_HEADER.size : end]
         del self._inbox[:end]
         return self._decoder.decode(body, escaped, self._take_handles(count) if count else ())
 

@@ -31,7 +31,7 @@ from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import packing, pickling, process_bound, user_modules, versions
 from tfmagic.serialization.free_names import global_names
-from tfmagic.serialization.task_names import Captured, TaskNames, Variable
+from tfmagic.serialization.task_names import NOTHING, Captured, TaskNames, Variable
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
@@ -104,7 +104,7 @@ def capture(
     missing = {task: _missing(variables, pushed, names) for task, names in tasks.items()}
     lacking = frozenset[str]().union(*missing.values())
     if not lacking:
-        return dict.fromkeys(tasks, Captured())
+        return dict.fromkeys(tasks, NOTHING)
     _refuse([variable for name, variable in variables.items() if name in lacking], pushed, limit_bytes)
     return _pack_for_tasks(variables, pushed, main, tasks, missing)
 

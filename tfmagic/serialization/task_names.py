@@ -24,6 +24,9 @@ class Captured:
     modules: frozenset[str] = frozenset()  # that are these variables, or define them
 
 
+NOTHING = Captured()
+
+
 @dataclass(frozen=True, slots=True)
 class Variable:
     """A notebook variable, examined before it is sent."""

@@ -30,8 +30,6 @@ class EventRouter:
         What a thread of a task displays after the end of its cell is dropped, except for updates.
         """
         match event:
-            case events.CellReturned():  # the most frequent
-                pass
             case events.Displayed() if event.cell in self._cells:
                 cell_records.append_display(self._run, event, self._max_log_bytes)
                 self._cells[event.cell].displays.append(event)

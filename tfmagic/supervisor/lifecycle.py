@@ -53,6 +53,8 @@ def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
 def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
     """Return the state after `event`. Events of an earlier attempt of a task change nothing."""
     match event:
+        case events.CellReturned() | events.CellRaised():  # the most frequent
+            return _apply_outcome(state, event, now)
         case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case events.CellRequested():
@@ -78,8 +80,6 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
             return barriers.arrive(restarts.note_strategy(state, event), event, now)
-        case events.CellReturned(task) | events.CellRaised(task):
-            return _apply_outcome(state, event, now)
         case events.TaskExited(task) | events.TaskLost(task):
             return _apply_end(state, event, now)
         case events.HostSilent(tasks, host, silent):
@@ -217,7 +217,7 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
             continue
         state, wake_at = _decide_cell(state, cell, policy, now, actions)
         times.append(wake_at)
-        if cell.number in state.cells:
+        if cell.number in state.cells and len(state.cells) > 1:
             needed.update(state.cells[cell.number].waiting_for)
     if state.observed_at == now:
         state = stalls.count_stalls(state, policy, now)
@@ -238,7 +238,7 @@ def _decide_cell(
                 return state, limit
             return _finish_cell(state, replace(cell, timed_out=True), actions), None
         state, cell = _send_cell(state, cell, actions, now)
-    if not cell.waiting_for:
+    if cell.has_ended:
         return _finish_cell(state, cell, actions), None
     if cell.failed_at is None and cell.request.timeout_s is None and not cell.presses:  # mostly
         return with_cell(state, cell), None

@@ -13,7 +13,8 @@ that stood still) does not count.
 import enum
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
@@ -178,8 +179,7 @@ _WAIT_REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TaskActivity:
+class TaskActivity(msgspec.Struct, frozen=True):
     """What a task of a cell does now.
 
     Attributes:

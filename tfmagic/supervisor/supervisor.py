@@ -104,7 +104,7 @@ class Supervisor:
         self._router = EventRouter(backend, run, self._cells, max_log_bytes)
         self.ended = False
         self._end_callbacks: list[Callable[[], object]] = []
-        self._listeners: list[Listener] = []
+        self._listeners: list[tuple[Listener, tuple[type, ...]]] = []
         self._watchers: list[Watcher] = []
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
@@ -156,9 +156,9 @@ class Supervisor:
             self.changed.wait_for(lambda: ready(self.state) or not self.thread.is_alive(), timeout_s)
         return ready(self.state)
 
-    def listen(self, listener: Listener) -> None:
-        """Call `listener` with each event from now on."""
-        self._listeners.append(listener)
+    def listen(self, listener: Listener, *kinds: type) -> None:
+        """Call `listener` from now on with each event of these classes; without any, with each event."""
+        self._listeners.append((listener, kinds))
 
     def watch(self, watcher: Watcher) -> None:
         """Call `watcher` after each decision from now on, before its actions are carried out."""
@@ -231,10 +231,8 @@ class Supervisor:
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
         idle = self._last_look + _IDLE_LOOK_S
-        if not self._cells:
-            return idle
-        begun = min((cell.requested_at for cell in list(self._cells.values())), default=idle)
-        return min(max(self._last_look, begun) + self._look_s, idle)
+        cells = list(self._cells.values())  # other threads add some
+        return min(max(self._last_look, cells[0].requested_at) + self._look_s, idle) if cells else idle
 
     def _look(self) -> events.TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
@@ -304,9 +302,11 @@ class Supervisor:
         now = self._clock()
         state = self.state
         for event in arrived:
-            for listener in self._listeners:
-                self._call(listener, event, state)
-            self._call(self._router.route, event, state)
+            for listener, kinds in self._listeners:
+                if not kinds or type(event) in kinds:
+                    self._call(listener, event, state)
+            if type(event) is not events.CellReturned:  # the most frequent, which goes nowhere else
+                self._call(self._router.route, event, state)
             state = lifecycle.apply(state, event, now)
         policy = self.policy()
         decision = lifecycle.decide(state, policy, now)

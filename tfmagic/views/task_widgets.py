@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FLUSH_S = 0.1
 _FLUSH_MESSAGES, _FLUSH_BYTES = 50, 1 << 16  # a server drops what exceeds 1,000 messages or 1 MB a second
+HEARD = (CommsSent, TaskExited, TaskLost)
 
 Answer = Callable[[CommMessage], object]
 Owner = tuple[TaskId, int]  # a task and its attempt
@@ -73,7 +74,7 @@ class TaskWidgets:
     # -- the supervisor's thread --
 
     def hear(self, event: Event, state: object) -> None:
-        """Note what widgets send, and close those of a task that has ended."""
+        """Note what widgets send, and close those of a task that has ended. Called with events of `HEARD`."""
         match event:
             case CommsSent(task, attempt, messages) if self._page is not None:
                 with self._lock:

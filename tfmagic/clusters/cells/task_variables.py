@@ -12,12 +12,11 @@ from tfmagic.protocol.commands import MainScript, RunCell, Trace
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import capture, main_script, user_modules
 from tfmagic.serialization.free_names import names_assigned
-from tfmagic.serialization.task_names import Captured, TaskNames, Variable
+from tfmagic.serialization.task_names import NOTHING, Captured, TaskNames, Variable
 from tfmagic.serialization.user_modules import Stamp
 from tfmagic.supervisor.state import CellState
 
 cell_numbers = itertools.count(1)
-_NOTHING = Captured()
 _NO_SOURCES: tuple[tuple[str, str], ...] = ()
 
 
@@ -101,8 +100,8 @@ class TaskVariables:
         else:
             found = capture.pack_call(plan.call, self._main())
             reads, call, sources = found.needs, found.packed, self._sources_lacking(found.files, attempts)
-            modules = frozenset({user_modules.module_of(plan.call[0])})
-        captured = dict.fromkeys(attempts, _NOTHING)
+            modules = frozenset({user_modules.module_of(plan.call[0])} - {""})
+        captured = dict.fromkeys(attempts, NOTHING)
         if reads or plan.push:
             captured = self._capture(plan, reads, attempts)
         if sources:
@@ -135,13 +134,14 @@ class TaskVariables:
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
         for task, names in self.names_of(prepared.attempts).items():
-            names.note(prepared.carried[task])
+            if prepared.carried[task] is not NOTHING:
+                names.note(prepared.carried[task])
             names.modules = self._modules_after(prepared, task, names)
 
     def _modules_after(self, prepared: Prepared, task: TaskId, names: TaskNames) -> dict[str, Stamp]:
         """Return the stamps of the modules that a task has imported when it has run a cell."""
         new = (prepared.modules | prepared.carried[task].modules) - names.modules.keys()
-        return user_modules.stamps_of(new, self.sent) | names.modules
+        return user_modules.stamps_of(new, self.sent) | names.modules if new else names.modules
 
     def find_old_modules(self, prepared: Prepared) -> dict[str, list[TaskId]]:
         """Return the modules of which tasks have an old version, with these tasks; each change only once.
@@ -150,7 +150,9 @@ class TaskVariables:
         """
         found: dict[str, list[TaskId]] = {}
         for task, names in self.names_of(prepared.attempts).items():
-            changed = user_modules.changed_since(self._modules_after(prepared, task, names))
+            if not (modules := self._modules_after(prepared, task, names)):
+                continue
+            changed = user_modules.changed_since(modules)
             for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
                 found.setdefault(name, []).append(task)
             names.told |= changed

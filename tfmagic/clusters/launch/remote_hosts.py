@@ -4,7 +4,6 @@ import contextlib
 import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -125,7 +124,7 @@ def open_hosts(
 
 def _show_wait(progress: Progress | None, shape: Shape, what: str) -> None:
     if progress is not None:
-        progress(replace(lifecycle.new_state(shape.tasks), waits_for=what))
+        progress(structs.replace(lifecycle.new_state(shape.tasks), waits_for=what))
 
 
 def _setup_of(

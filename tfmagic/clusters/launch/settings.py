@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from traitlets import All, Bool, Float, Int, Unicode, observe
@@ -98,7 +97,7 @@ def policy_source(
 
     @functools.lru_cache(1)
     def build(changes: int) -> Policy:
-        values = {field.name: setting(field.name) for field in fields(Policy) if field.name != "auto_restart"}
+        values = {name: setting(name) for name in Policy.__struct_fields__ if name != "auto_restart"}
         stall_s = values["stall_s"] if values["stall_s"] > 0 else float("inf")
         return Policy(**{**values, "auto_restart": auto_restart, "stall_s": stall_s})
 
