@@ -151,7 +151,7 @@ class LocalBackend:
     def send_frame(self, task: TaskId, frame: bytes, handles: list[Handle]) -> None:
         """Send a command that is encoded."""
         process = self._processes.get(task)
-        if process is None or process.ended or process.channel.fileno() < 0:
+        if process is None or process.ended or process.channel.closed:
             return
         try:
             if not process.channel.post_frame(frame, handles):
@@ -197,7 +197,8 @@ class LocalBackend:
                 events += self._serve_task(key.data, mask)
         events += self._unreported
         self._unreported = []
-        self._end_silent()
+        if self._silent:
+            self._end_silent()
         return events
 
     def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
@@ -244,14 +245,14 @@ class LocalBackend:
                 os.close(process.pidfd)
 
     def _close_channel(self, process: _Process) -> None:
-        if process.channel.fileno() >= 0:
+        if not process.channel.closed:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(process.channel)
             process.channel.close()
 
     def _serve_task(self, task: TaskId, mask: int) -> list[Event]:
         process = self._processes.get(task)
-        if process is None or process.channel.fileno() < 0:
+        if process is None or process.channel.closed:
             return []
         events: list[Event] = []
         try:
@@ -361,7 +362,7 @@ class LocalBackend:
             return []
         events: list[Event] = []
         with contextlib.suppress(EOFError, OSError, ProtocolError):
-            while process.channel.fileno() >= 0 and (more := process.channel.receive_ready()):
+            while not process.channel.closed and (more := process.channel.receive_ready()):
                 events += more
         process.ended = True
         self._close_channel(process)

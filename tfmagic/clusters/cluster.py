@@ -228,7 +228,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
                     self._faults.close()
                 supervisor, old = self._open(progress=progress).supervisor, dict.fromkeys(self.tasks, 0)
                 self._begun = Start(supervisor, old, self.setting("start_timeout_s"))
-            return self._begun.shown_by(progress) if self._begun and self.starting else None
+            return None if self._begun is None or self._begun.is_over else self._begun.shown_by(progress)
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""

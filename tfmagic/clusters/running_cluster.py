@@ -105,8 +105,8 @@ class RunningCluster:
         )
         self.timeline = TimelineRecorder(self.run)
         self.idle_stop_s, self._used_at, self._cells_ended = 0.0, time.monotonic(), 0
-        self.supervisor.listen(self._shared_files.hear)
-        self.supervisor.listen(widgets.hear, *task_widgets.HEARD)
+        self.supervisor.listen(self._shared_files.hear, self._shared_files.heard)
+        self.supervisor.listen(widgets.hear, task_widgets.HEARD)
         self.supervisor.watch(self.timeline.note)
         for end in (widgets.end, self.timeline.end, self._shared_files.finish):
             self.supervisor.on_end(end)

@@ -60,4 +60,6 @@ def name_groups(stacks: Mapping[str, str], state: ClusterState) -> str:
 
 def read_grouped(run: RunFolder, dumps: Mapping[TaskId, int]) -> str:
     """Read the stacks that these tasks were asked for; return them grouped, with the names of cells."""
+    if not dumps:
+        return ""
     return ipython_tracebacks.name_cells(group_stacks(read_stacks(run, dict(sorted(dumps.items())))))

@@ -186,10 +186,13 @@ class Channel:
     Args:
         sock: The socket.
         types: The messages that can arrive: a class, or a union of classes.
+
+    Attributes:
+        closed: Whether `close` was called.
     """
 
     def __init__(self, sock: socket.socket, types: Any):
-        self.sock = sock
+        self.sock, self.closed = sock, False
         self._decoder = Decoder(types)
         self._inbox = bytearray()
         self._handles: deque[list[OwnedHandle]] = deque()  # of one piece each, as they arrive
@@ -201,6 +204,7 @@ class Channel:
 
     def close(self) -> None:
         """Close the socket and every descriptor that came and was not taken."""
+        self.closed = True
         self.sock.close()
         self._handles.clear()
         self._outbox.clear()

@@ -76,7 +76,7 @@ class RunFolder:
     """The folder of one cluster, from its start to its end."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder, self._path = folder, os.fspath(folder)
         self.restored = False  # deleted and created again, which was not reported yet
         self._notes: dict[str, str] = {}  # written by this process: the content of each file
 
@@ -152,7 +152,7 @@ class RunFolder:
 
     def restore(self) -> None:
         """Create the folder again if it was deleted."""
-        if self.folder.exists():
+        if os.path.exists(self._path):
             return
         self.restored = True
         with contextlib.suppress(LaunchError):  # the state folder has become another user's

@@ -37,6 +37,8 @@ class EventRouter:
                 cell_records.append_display(self._run, event, self._max_log_bytes)
             case events.PointsTracked():
                 tracked_points.append_points(self._run, event, self._max_log_bytes)
+                if event.cell in self._cells:
+                    self._cells[event.cell].has_points = True
             case events.InputWanted() if event.cell in self._cells:
                 self._cells[event.cell].inputs.append(event)
             case events.InputAnswered(task, answer):

@@ -156,7 +156,7 @@ def _apply_outcome(
         seen = replace(seen, joined={})  # it has forgotten its peers
     if isinstance(event, events.CellRaised) and event.lost_peers:
         seen = replace(seen, joined=dict.fromkeys(seen.joined, LOST))
-    cells = {**state.cells, cell.number: _with_outcome(cell, task, event, now)}
+    cells = {**state.cells, event.cell: _with_outcome(cell, task, event, now)}
     return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
 
 
@@ -210,15 +210,15 @@ def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
     state, due = restarts.decide_processes(state, policy, now, actions)
     times = [due]
     needed: set[TaskId] = set()  # by earlier cells: one that finishes now frees its tasks
-    for cell in state.cells.values():
+    for number, cell in state.cells.items():
         is_waiting = cell.queued and not cell.sent and not cell.presses
         if is_waiting and not needed.isdisjoint(cell.request.commands):
             needed.update(cell.request.commands)
             continue
         state, wake_at = _decide_cell(state, cell, policy, now, actions)
         times.append(wake_at)
-        if cell.number in state.cells and len(state.cells) > 1:
-            needed.update(state.cells[cell.number].waiting_for)
+        if len(state.cells) > 1 and number in state.cells:
+            needed.update(state.cells[number].waiting_for)
     if state.observed_at == now:
         state = stalls.count_stalls(state, policy, now)
     state = barriers.decide_barriers(state, now, actions)

@@ -97,7 +97,7 @@ def must_rejoin(state: ClusterState) -> bool:
     return any(
         seen.phase in ALIVE
         and any(state.tasks[m].next_attempt != attempt for m, attempt in seen.joined.items())
-        for seen in state.tasks.values()
+        for seen in [seen for seen in state.tasks.values() if seen.joined]
     )
 
 

@@ -30,6 +30,7 @@ class RunningCell:
     Attributes:
         done: Set when the cell has ended.
         outcome: How it ended; None before, and if the cluster was stopped meanwhile.
+        has_points: Whether a task might have tracked values.
         dumps: Where in its file the last stacks begin that a task was asked for, in bytes.
     """
 
@@ -37,11 +38,12 @@ class RunningCell:
         self,
         request: CellRequested,
         starts: Mapping[TaskId, int],
-        may_begin: Callable[[], bool] = lambda: True,
+        may_begin: Callable[[], bool] | None = None,
     ):
         self.request = request
         self.starts = dict(starts)
         self.dumps: dict[TaskId, int] = {}
+        self.has_points = False
         self.requested_at = time.monotonic()
         self.displays: deque[Displayed] = deque()
         self.inputs: deque[InputWanted] = deque()
@@ -58,7 +60,7 @@ class RunningCell:
 
     def command_to_send(self, command: commands.RunCell) -> commands.RunCell:
         """Return what is sent to a task instead of `command`. The supervisor calls it."""
-        if self._may_begin():
+        if self._may_begin is None or self._may_begin():
             return command
         return msgspec.structs.replace(command, source="", call=None, want_value=False)
 

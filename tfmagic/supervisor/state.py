@@ -291,9 +291,8 @@ def with_task(state: ClusterState, task: TaskId, **changes: Any) -> ClusterState
 
 def with_cell(state: ClusterState, cell: CellState) -> ClusterState:
     """Return the state with this cell instead of its former state."""
-    if state.cells.get(cell.number) is cell:
-        return state
-    return replace(state, cells={**state.cells, cell.number: cell})
+    number = cell.request.cell
+    return state if state.cells.get(number) is cell else replace(state, cells={**state.cells, number: cell})
 
 
 def with_cut_off(state: ClusterState) -> ClusterState:

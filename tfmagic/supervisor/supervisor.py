@@ -21,7 +21,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any, assert_never
 
 from tfmagic.backends.protocol import Backend
@@ -51,7 +51,7 @@ from tfmagic.system.usage import Sampler, Usage
 _LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
 _IDLE_LOOK_S = 1.0  # the same between cells: a thread of a task may write there, too
 _LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
-_OBSERVED = (events.TasksObserved, events.TaskStarted, events.TaskReady, events.TaskExited, events.TaskLost)
+_OBSERVED = {events.TasksObserved, events.TaskStarted, events.TaskReady, events.TaskExited, events.TaskLost}
 
 Listener = Callable[[events.Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it."""
@@ -96,7 +96,7 @@ class Supervisor:
         self._clock, self._outlives_us = clock, outlives_us
         self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
         self.state: ClusterState = lifecycle.new_state(tasks)
-        self.changed = threading.Condition()
+        self.changed, self._waiting = threading.Condition(), 0
         self.crashed: BaseException | None = None
         self._max_log_bytes = max_log_bytes
         self._mailbox: deque[events.Event] = deque()
@@ -104,7 +104,7 @@ class Supervisor:
         self._router = EventRouter(backend, run, self._cells, max_log_bytes)
         self.ended = False
         self._end_callbacks: list[Callable[[], object]] = []
-        self._listeners: list[tuple[Listener, tuple[type, ...]]] = []
+        self._listeners: list[tuple[Listener, Collection[type]]] = []
         self._watchers: list[Watcher] = []
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
@@ -153,11 +153,15 @@ class Supervisor:
     def wait_for(self, ready: Callable[[ClusterState], bool], timeout_s: float) -> bool:
         """Wait until `ready(state)`; return False if the time has passed or the loop has ended before."""
         with self.changed:
-            self.changed.wait_for(lambda: ready(self.state) or not self.thread.is_alive(), timeout_s)
+            self._waiting += 1
+            try:
+                self.changed.wait_for(lambda: ready(self.state) or not self.thread.is_alive(), timeout_s)
+            finally:
+                self._waiting -= 1
         return ready(self.state)
 
-    def listen(self, listener: Listener, *kinds: type) -> None:
-        """Call `listener` from now on with each event of these classes; without any, with each event."""
+    def listen(self, listener: Listener, kinds: Collection[type] = ()) -> None:
+        """Call `listener` from now on with each event of these classes; by default, with each event."""
         self._listeners.append((listener, kinds))
 
     def watch(self, watcher: Watcher) -> None:
@@ -190,15 +194,16 @@ class Supervisor:
         try:
             wake_at = self._decide([])
             while not lifecycle.is_over(self.state, self._clock()):
-                due = min(self._look_at(), float("inf") if wake_at is None else wake_at)
+                look_at = self._look_at()
+                due = look_at if wake_at is None else min(look_at, wake_at)
                 self.backend.wait(max(due - self._clock(), 0))
                 arrived = list(self.backend.take_events())
                 while self._mailbox:
                     arrived.append(self._mailbox.popleft())
-                if self._clock() >= self._look_at():
+                if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
                     arrived.append(self._look())
                 wake_at = self._decide(arrived)
-                if any(isinstance(event, _OBSERVED) for event in arrived):
+                if not _OBSERVED.isdisjoint(map(type, arrived)):
                     self._call(self._observer, self)
         except BaseException as error:  # a bug here must leave no thread waiting
             self.crashed = error
@@ -302,10 +307,11 @@ class Supervisor:
         now = self._clock()
         state = self.state
         for event in arrived:
+            kind = type(event)
             for listener, kinds in self._listeners:
-                if not kinds or type(event) in kinds:
+                if not kinds or kind in kinds:
                     self._call(listener, event, state)
-            if type(event) is not events.CellReturned:  # the most frequent, which goes nowhere else
+            if kind is not events.CellReturned:  # the most frequent, which goes nowhere else
                 self._call(self._router.route, event, state)
             state = lifecycle.apply(state, event, now)
         policy = self.policy()
@@ -319,8 +325,9 @@ class Supervisor:
                 self._perform(action)
             except Exception as error:
                 self._report_failed(action, error)
-        with self.changed:
-            self.changed.notify_all()
+        if self._waiting:  # a thread that begins to wait now looks at the new state first
+            with self.changed:
+                self.changed.notify_all()
         return decision.wake_at
 
     def _note_starts(self, decision: Decision) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 from typing import Any
 
@@ -78,6 +79,11 @@ class _TimerSpec(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_long) for name in ("every_s", "every_ns", "value_s", "value_ns"))
 
 
+@functools.lru_cache(maxsize=8)
+def _timer_spec(after_s: float) -> Any:
+    return ctypes.byref(_TimerSpec(0, 0, int(after_s), max(int(after_s % 1 * 1e9), 1)))
+
+
 class Alarm:
     """A timer that one thread sets and another one waits for (timerfd_create(2))."""
 
@@ -87,8 +93,9 @@ class Alarm:
 
     def set(self, after_s: float) -> None:
         """Let the timer end after that time, and not at the time set before. Takes two microseconds."""
-        spec = _TimerSpec(0, 0, int(after_s), max(int(after_s % 1 * 1e9), 1))
-        _check(_libc.timerfd_settime(self.fd, 0, ctypes.byref(spec), None), "timerfd_settime")
+        spec = _timer_spec(after_s)
+        if _libc.timerfd_settime(self.fd, 0, spec, None):
+            _check(-1, "timerfd_settime")
 
     def wait(self) -> None:
         """Wait until the timer ends."""

@@ -37,10 +37,19 @@ class CellPart(Protocol):
         return None
 
 
+def begin_all(parts: Sequence[CellPart], cell: RunCell) -> None:
+    """Begin all parts."""
+    for part in parts:
+        if type(part).begin is not CellPart.begin:
+            part.begin(cell)
+
+
 def end_all(parts: Sequence[CellPart], cell: RunCell, attempt: Attempt) -> None:
     """End all parts, the last one first; then raise what the first of them that failed has raised."""
     failure: BaseException | None = None
     for part in reversed(parts):
+        if type(part).end is CellPart.end:
+            continue
         try:
             part.end(cell, attempt)
         except BaseException as error:  # code of the user's classes, a full disk

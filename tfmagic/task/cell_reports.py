@@ -28,6 +28,7 @@ from tfmagic.task.shell import CellRunner
 from tfmagic.task.tensorflow import collectives, function_calls, interrupts
 
 _OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
+_NO_VALUE = object()
 
 
 class Reports:
@@ -37,7 +38,8 @@ class Reports:
         self._boot, self._channel, self._runner = boot, channel, runner
         self._received: dict[str, Any] = {}
         self._kept_text = ""
-        self._reported: frozenset[str] = frozenset()
+        self._reported: set[str] = set()
+        self._hidden: set[str] = {*runner.builtin_names}  # and the names of the history, as they come
 
     def bind(self, packed: Packed) -> None:
         """Put the names that travel with a cell into the task's namespace; delete those deleted there."""
@@ -166,19 +168,17 @@ class Reports:
 
     def _owned_names(self) -> tuple[str, ...] | None:
         """Return the names that cells assigned, or None if they are those reported last."""
-        received, builtin = self._received, self._runner.builtin_names
-        owned = frozenset(
-            name
-            for name, value in self._runner.namespace.items()
-            if isinstance(name, str)  # others as well can be put into globals()
-            and name not in builtin
-            and (name not in received or value is not received[name])
-            and not _OF_HISTORY.fullmatch(name)
-        )
-        if owned == self._reported:
+        namespace = self._runner.namespace
+        found = set(namespace) - self._hidden
+        for name in found - self._reported:  # each cell adds one or two to the history
+            if not isinstance(name, str) or _OF_HISTORY.fullmatch(name):  # others can be in globals(), too
+                self._hidden.add(name)
+        found -= self._hidden
+        found.difference_update([n for n, v in self._received.items() if namespace.get(n, _NO_VALUE) is v])
+        if found == self._reported:
             return None
-        self._reported = owned
-        return tuple(owned)
+        self._reported = found
+        return tuple(found)
 
 
 def _print_end(error: BaseException, text: str, only_text: bool) -> None:

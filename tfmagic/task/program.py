@@ -9,6 +9,7 @@ ends, the kernel or the supervisor is gone, and this process ends at once. Start
 or in a fresh interpreter.
 """
 
+import _signal  # type: ignore[import-not-found]  # `signal` without its enums takes a tenth of the time
 import contextlib
 import functools
 import json
@@ -133,9 +134,12 @@ class TaskProgram:
                     self._run(command)
 
     def _next_command(self) -> Work:
+        is_ours = False
         while True:
             try:
-                signal.signal(signal.SIGINT, self.interrupt.on_signal)  # the last cell can have set its own
+                if not is_ours:  # the last cell can have set its own
+                    _signal.signal(signal.SIGINT, self.interrupt.on_signal)
+                    is_ours = True
                 if (work := self.turns.next_work()) is not None:
                     return work
                 for command in self.channel.receive_some():
@@ -300,8 +304,7 @@ class TaskProgram:
             self.last_error = None  # its frames hold memory that this cell can need
         attempt = Attempt()
         try:
-            for part in self.parts:
-                part.begin(cell)
+            cell_parts.begin_all(self.parts, cell)
             started = time.perf_counter()
             self._attempt(cell, attempt)
             error, seconds = attempt.error, time.perf_counter() - started

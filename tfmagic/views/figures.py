@@ -5,6 +5,7 @@
 A series that grows keeps every second point, then every fourth, so the whole run is always seen.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -53,8 +54,12 @@ class Figures:
     """All series of a cell, read from disk."""
 
     def __init__(self, run: RunFolder, cell: int, tasks: Iterable[TaskId]):
-        self._readers = {task: PointsReader(run, task, cell) for task in tasks}
+        self._run, self._cell, self._tasks = run, cell, tuple(tasks)
         self.series: dict[str, dict[str, Series]] = {}  # by name, then by task
+
+    @functools.cached_property
+    def _readers(self) -> dict[TaskId, PointsReader]:
+        return {task: PointsReader(self._run, task, self._cell) for task in self._tasks}
 
     def read(self) -> bool:
         """Read what is new; return whether there is something."""

@@ -111,6 +111,7 @@ class TextView:
         terminal: Whether the output can move the cursor of a terminal; with colours, unless NO_COLOR is
             set.
         cell: The number of the cell whose tracked values are shown: now and then, and at the end; 0: none.
+        has_points: Whether there might be some, for which files are read.
     """
 
     interval_s = 0.05
@@ -128,7 +129,9 @@ class TextView:
         has_begun: Callable[[], bool] = lambda: True,
         news: Callable[[], str] = lambda: "",
         cell: int = 0,
+        has_points: Callable[[], bool] = lambda: True,
     ):
+        self._has_points = has_points
         self._figures = Figures(run, cell, [task for task, _ in tasks] if cell else ())
         self._tracked_due = time.monotonic() + _TRACKED_S
         self._tracked: list[str] = []  # the lines as they were shown last
@@ -180,7 +183,9 @@ class TextView:
 
     def has_nothing(self, cell: CellState) -> bool:
         """Check whether nothing was shown of a cell that has ended, and nothing is left to show."""
-        if self._readers or self._incoming or self._figures.read() or self._figures.series:
+        if self._readers or self._incoming:
+            return False
+        if self._has_points() and (self._figures.read() or self._figures.series):
             return False
         ends = {task: getattr(outcome, "log_end", -1) for task, outcome in cell.outcomes.items()}
         return all(ends.get(task) == start for task, start in self._tasks)
@@ -215,6 +220,8 @@ class TextView:
 
     def _show_tracked(self) -> None:
         """Print the last values that tasks have tracked, if they have changed since the last time."""
+        if not self._has_points():
+            return
         self._figures.read()
         before, self._tracked = self._tracked, self._figures.lines()
         if self._tracked != before:

@@ -61,4 +61,4 @@ class ClusterBase(ABC):
         """
         with self._lock:
             self.start()
-            return self._running_cluster().cells.begin(plan, detached, may_begin or (lambda: True))
+            return self._running_cluster().cells.begin(plan, detached, may_begin)

@@ -8,8 +8,9 @@ it. The second form checks the options of all other functions.
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import replace
 from typing import Any, TypeVar, overload
+
+from msgspec.structs import replace
 
 from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.cells import waiting

@@ -4,8 +4,9 @@ a notebook cell, a call, a push ... ──→ CellPlan ── TaskVariables.comm
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.protocol.commands import Trace
@@ -17,8 +18,7 @@ ViewName = Literal["text", "quiet"]
 ViewChoice = Callable[[ViewContext], View] | ViewName
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """Where a cell or call runs, for how long, and how it is shown: options of ``%%tfcluster``.
 
     Attributes:
@@ -36,8 +36,7 @@ class Options:
     notify: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CellPlan:
+class CellPlan(msgspec.Struct, frozen=True):
     """A cell, a call, or a question of tfmagic's own. Fields that are not explained are those of `RunCell`.
 
     Attributes:
@@ -67,14 +66,13 @@ class CellPlan:
     exits: bool = False
     group: int = 0
     meets: tuple[TaskId, ...] = ()
-    tf_configs: Mapping[TaskId, str] = field(default_factory=dict)
+    tf_configs: Mapping[TaskId, str] = {}
     trace: Trace = Trace.NONE
     trace_s: float = 0.0
     options: Options = Options()
 
 
-@dataclass(frozen=True, slots=True)
-class RanCell:
+class RanCell(msgspec.Struct, frozen=True):
     """A cell that has ended on a cluster.
 
     Attributes:

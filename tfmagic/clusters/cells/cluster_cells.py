@@ -57,6 +57,7 @@ class ClusterCells:
         self._processes, self._views, self._variables = processes, views, variables
         self._supervisor, self._keeper = processes.supervisor, processes.keeper
         self._main, self._lock = main, lock
+        self._cell_tasks = processes.shape.cell_tasks
         self._shared_files, self._profile_advice = shared_files, profile_advice
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
@@ -85,7 +86,7 @@ class ClusterCells:
     def targets(self, on: Selector) -> dict[TaskId, int]:
         """Return the present attempt of each selected task. Raise `TaskDied` if one is dead."""
         processes = self._processes
-        tasks = processes.shape.cell_tasks if on is None else select(on, processes.tasks)
+        tasks = self._cell_tasks if on is None else select(on, processes.tasks)
         state = self._supervisor.state
         for task in tasks:
             seen = state.tasks[task]
@@ -97,7 +98,7 @@ class ClusterCells:
     # -- begin --
 
     def begin(
-        self, plan: CellPlan, detached: bool = False, may_begin: Callable[[], bool] = lambda: True
+        self, plan: CellPlan, detached: bool = False, may_begin: Callable[[], bool] | None = None
     ) -> Job:
         """Start a cell or call. Unless it is `detached`, `waiting.finish` must be called next.
 
@@ -148,8 +149,9 @@ class ClusterCells:
 
         The cell might need no strategy at all, so an obstacle is only printed, once.
         """
-        attempts = self._processes.attempts(self._processes.tasks)
-        if not self._processes.must_rejoin() or self._supervisor.state.cells or attempts == self._refused:
+        if not self._processes.must_rejoin() or self._supervisor.state.cells:
+            return
+        if (attempts := self._processes.attempts(self._processes.tasks)) == self._refused:
             return
         try:
             self.rejoin()
@@ -162,7 +164,7 @@ class ClusterCells:
         prepared: Prepared,
         options: Options,
         detached: bool,
-        may_begin: Callable[[], bool] = lambda: True,
+        may_begin: Callable[[], bool] | None = None,
     ) -> Job:
         commands = prepared.commands
         command = next(iter(commands.values()))
@@ -183,7 +185,7 @@ class ClusterCells:
         return job
 
     def _make_job(
-        self, request: CellRequested, options: Options, may_begin: Callable[[], bool] = lambda: True
+        self, request: CellRequested, options: Options, may_begin: Callable[[], bool] | None = None
     ) -> Job:
         views = self._views
         return Job(

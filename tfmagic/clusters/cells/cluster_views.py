@@ -70,7 +70,13 @@ class ClusterViews:
         if view == "quiet":  # a push or a pull, which must not hang in silence
             return QuietView(job.displays, news)
         return TextView(
-            job.run, job.starts.items(), job.displays, has_begun=context.has_begun, news=news, cell=job.number
+            job.run,
+            job.starts.items(),
+            job.displays,
+            has_begun=context.has_begun,
+            news=news,
+            cell=job.number,
+            has_points=lambda: job.has_points,
         )
 
     def failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:

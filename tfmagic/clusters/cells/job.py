@@ -66,7 +66,7 @@ class Job(RunningCell):
         widgets: TaskWidgets,
         make_view: Callable[[Job], View],
         settle: Callable[[Job, CellState], CellResult],
-        may_begin: Callable[[], bool] = lambda: True,
+        may_begin: Callable[[], bool] | None = None,
     ):
         starts = {task: supervisor.run.log_bytes(task) for task in request.commands}
         super().__init__(request, starts, may_begin)
@@ -122,7 +122,7 @@ class Job(RunningCell):
         """Go on with a cell that a former kernel has sent, instead of starting it."""
         self.starts.update(starts)
         self.requested_at -= age_s
-        self._is_sent = True
+        self._is_sent = self.has_points = True
 
     def show_resumed(self) -> None:
         """Make the view of a job that goes on."""

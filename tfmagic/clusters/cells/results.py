@@ -6,9 +6,12 @@ Only this module unpickles values in the notebook, in the thread that waited for
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from tfmagic.clusters.cells.task_times import TaskTimes, task_times
 from tfmagic.errors import CaptureError
@@ -62,25 +65,45 @@ class TaskResults(Mapping[str, T], Generic[T]):
         times: TaskTimes,
         profile: Profile | None = None,
     ):
-        self.started, self.ended = times.started, times.ended
-        self.profile = profile
+        self._run, self._times, self.profile = run, times, profile
         self._values = {task.name: value for task, value in values.items()}
-        self.seconds = {task.name: returned[task].seconds for task in values}
-        self.watched = {task.name: returned[task].watched for task in values}
-        self.steps = {task.name: returned[task].steps for task in values}
-        self._run, self._cells = run, {task: returned[task].cell for task in values}
-        self._spans = {t.name: (run.log_path(t), starts[t], returned[t].log_end) for t in values}
+        # without the bytes of the values, which would be kept twice
+        self._ends = [replace(returned[task], value=None, pulled={}, profile=None) for task in values]
+        self._starts = starts
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        return {end.task.name: end.seconds for end in self._ends}
+
+    @property
+    def steps(self) -> dict[str, int]:
+        return {end.task.name: end.steps for end in self._ends}
+
+    @property
+    def watched(self) -> dict[str, bytes]:
+        return {end.task.name: end.watched for end in self._ends}
+
+    @property
+    def started(self) -> Mapping[str, datetime]:
+        return self._times.started
+
+    @property
+    def ended(self) -> Mapping[str, datetime]:
+        return self._times.ended
 
     @property
     def output(self) -> dict[str, str]:
-        return {name: read_output(*span) for name, span in self._spans.items()}
+        return {
+            end.task.name: read_output(self._run.log_path(end.task), self._starts[end.task], end.log_end)
+            for end in self._ends
+        }
 
     @property
     def tracked(self) -> Any:
         """The rows task, name, step, value: a DataFrame where pandas is installed, else a list of dicts."""
         rows = [
             {"task": task.name, "name": name, "step": step, "value": value}
-            for task, cell in self._cells.items()
+            for task, cell in [(end.task, end.cell) for end in self._ends]
             for batch in PointsReader(self._run, task, cell).read()
             for name, points in batch.items()
             for step, value in points
@@ -157,7 +180,8 @@ def unpack_outcome(
         NameError: A task does not have a variable that was pulled.
         CaptureError: A variable that was pulled cannot travel.
     """
-    returned = {t: end for t, end in sorted(outcome.outcomes.items()) if isinstance(end, CellReturned)}
+    ends = {task: outcome.outcomes.get(task) for task in outcome.request.commands}
+    returned = {task: end for task, end in ends.items() if isinstance(end, CellReturned)}
     values: dict[TaskId, Any] = {}
     pulled: dict[str, dict[str, Any]] = {name: {} for name in pull}
     for task, result in returned.items():

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from tfmagic.supervisor.state import CellState
@@ -12,31 +11,44 @@ from tfmagic.supervisor.state import CellState
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
 class TaskTimes:
-    """Start, end and run time by task name; a task that still runs has only a start."""
+    """Start, end and run time by task name; a task that still runs has only a start.
 
-    started: Mapping[str, datetime]
-    ended: Mapping[str, datetime]
-    seconds: Mapping[str, float]
+    Args:
+        begun, over: The starts and ends, in seconds of the monotonic clock.
+        seconds: The run times.
+    """
+
+    def __init__(self, begun: Mapping[str, float], over: Mapping[str, float], seconds: Mapping[str, float]):
+        self._begun, self._over, self.seconds = begun, over, seconds
+        self._shift_s = time.time() - time.monotonic()
+
+    @property
+    def started(self) -> Mapping[str, datetime]:
+        return {name: self._date(at) for name, at in self._begun.items()}
+
+    @property
+    def ended(self) -> Mapping[str, datetime]:
+        return {name: self._date(at) for name, at in self._over.items()}
+
+    def _date(self, at: float) -> datetime:
+        return datetime.fromtimestamp(at + self._shift_s).astimezone()
 
 
 def task_times(cell: CellState | None) -> TaskTimes:
     """Return the times of a cell. Before it is sent to its tasks (None, too) there are none."""
+    begun: dict[str, float] = {}
+    over: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     if cell is None or not cell.sent:
-        return TaskTimes({}, {}, {})
-    shift = datetime.now().astimezone() - timedelta(seconds=time.monotonic())
-    ended = dict(sorted(cell.ended_at.items()))
-    seconds = {task: getattr(cell.outcomes[task], "seconds", at - cell.started) for task, at in ended.items()}
-    started = {
-        task: ended[task] - seconds[task] if task in ended else cell.started
-        for task in sorted(cell.request.commands)
-    }
-    return TaskTimes(
-        {task.name: shift + timedelta(seconds=at) for task, at in started.items()},
-        {task.name: shift + timedelta(seconds=at) for task, at in ended.items()},
-        {task.name: found for task, found in seconds.items()},
-    )
+        return TaskTimes(begun, over, seconds)
+    for task in cell.request.commands:
+        name, started, at = task.name, cell.started, cell.ended_at.get(task)
+        if at is not None:
+            over[name], seconds[name] = at, getattr(cell.outcomes[task], "seconds", at - started)
+            started = at - seconds[name]
+        begun[name] = started
+    return TaskTimes(begun, over, seconds)
 
 
 class CallFuture(Future[T]):

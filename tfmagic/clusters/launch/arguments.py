@@ -48,7 +48,7 @@ class ShapeOptions:
     @property
     def given(self) -> bool:
         """True if the line names anything about the cluster."""
-        return self != ShapeOptions()
+        return self != _NOTHING
 
     @property
     def words(self) -> list[str]:
@@ -84,7 +84,9 @@ class ShapeOptions:
 
     def disagreements(self, running: ShapeOptions) -> list[str]:
         """Return the options of the line that the running cluster does not fulfil."""
-        found = []
+        found: list[str] = []
+        if not self.given:  # mostly
+            return found
         for name in _COMPARED:
             asked, have = getattr(self, name), getattr(running, name)
             if asked is not None and asked != (have or type(asked)()):
@@ -100,6 +102,9 @@ class ShapeOptions:
         if not self.keras_fix and running.keras_fix:
             found.append("--no-keras-fix")
         return found
+
+
+_NOTHING = ShapeOptions()
 
 
 def parse_count(text: str) -> int:

@@ -148,8 +148,10 @@ class ClusterProcesses:
     def must_rejoin(self) -> bool:
         """Check whether all tasks need new addresses: a peer has another process, or is on another host."""
         state = self.supervisor.state
-        if must_rejoin(state) or self.supervisor.backend.runs_here or isinstance(self.shape, GivenSpec):
-            return must_rejoin(state)
+        if must_rejoin(state):
+            return True
+        if self.supervisor.backend.runs_here or isinstance(self.shape, GivenSpec):
+            return False
         known = {task: where.rpartition(":")[0] for task, where in self.spec.addresses.items()}
         hosts = {task: state.tasks[task].host for task in known if state.tasks[task].phase in ALIVE}
         return any(host not in ("", known[task]) for task, host in hosts.items())

@@ -12,7 +12,7 @@ import linecache
 import re
 import sys
 import tokenize
-import traceback
+import types
 import warnings
 from typing import Any
 
@@ -74,8 +74,12 @@ def _name_cell(prompt: int, text: str) -> str:
 
 def _running_cell_number(names: dict[str, int], default: int) -> int:
     """Return the number of the notebook cell that called us; the shell's own count can be one ahead."""
-    files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(1)))
-    return next((names[file] for file in files if file in names), default)
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if (number := names.get(frame.f_code.co_filename)) is not None:
+            return number
+        frame = frame.f_back
+    return default
 
 
 @functools.lru_cache(maxsize=256)

@@ -18,6 +18,7 @@ import re
 from collections.abc import Generator, Mapping
 from typing import Any
 
+import msgspec
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.display import display
@@ -164,8 +165,9 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """Return the plan of a cell with the options of its line; `profile_s` is for a line without it."""
         prepared, reads = cell
         view = choose_view(options.view, self.shell, display_id)
-        how = dataclasses.replace(options.how, view=view, profile_s=options.how.profile_s or profile_s)
-        return dataclasses.replace(
+        how = options.how
+        how = msgspec.structs.replace(how, view=view, profile_s=how.profile_s or profile_s)
+        return msgspec.structs.replace(
             options.plan,
             source=prepared.source,
             filename=prepared.filename,

@@ -184,7 +184,7 @@ class CellLine:
         return self.plan.options
 
 
-_HOW = {field.name for field in fields(Options)} - {"view"}
+_HOW = {*Options.__struct_fields__} - {"view"}
 
 
 @functools.cache

@@ -134,6 +134,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         has_begun=context.has_begun,
         news=functools.partial(find_news, context),
         cell=context.run.request.cell,
+        has_points=lambda: context.run.has_points,
     )
     return RecordedText(view, context)
 

@@ -180,12 +180,16 @@ class Session:
 class TaskFiles:
     """The shared files of the tasks of one cluster.
 
-    The supervisor's thread calls `hear` for every event, and `finish` when its loop ends; the thread that
-    waits for a cell calls `settle`, the one that stops the cluster `close`.
+    The supervisor's thread calls `hear` for every event of `heard`, and `finish` when its loop ends; the
+    thread that waits for a cell calls `settle`, the one that stops the cluster `close`.
+
+    Attributes:
+        heard: The classes of events that matter: the ends of cells only once a task has opened a file.
     """
 
     def __init__(self) -> None:
         self._owners: dict[int, Owner] = {}  # by the number of the cell, or of its group
+        self.heard: set[type] = {events.SocketSent, events.GroupChanged, events.TaskExited, events.TaskLost}
 
     def hear(self, event: events.Event, state: Any) -> None:
         """Note which task opens a file, and which has ended its part; `state` is that before the event.
@@ -240,6 +244,7 @@ class TaskFiles:
         cell, members = state.cells.get(event.cell), event.members
         ended: Iterable[TaskId] = ()
         if cell is not None and event.task in members:
+            self.heard |= {events.CellReturned, events.CellRaised}
             owner = self._owners.setdefault(event.group or event.cell, Owner(self))
             ended = state.groups.get(event.group) or cell.outcomes
         else:  # a thread that a cell has left behind: its file is of this task alone

@@ -38,12 +38,11 @@ class FunctionCalls(CellPart):
 
     def most(self) -> int:
         """Return how often the function was called that was called most often."""
-        return max(self._by_function().values(), default=0)
+        return max(self._by_function().values()) if self._calls else 0
 
     def watched(self) -> bytes:
         """Return the digests of the variable at the beginning of each step, and now."""
-        found = self._by_function()
-        if not self._watch or not found:
+        if not self._watch or not (found := self._by_function()):
             return b""
         steps = self._seen.get(max(found, key=lambda name: found[name]), [])
         return b"".join([*steps, digests.digest_of(self._watch)])
