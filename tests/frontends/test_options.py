@@ -90,7 +90,7 @@ def test_the_commands_are_those_of_the_documentation():
     assert " ".join(COMMANDS) == (
         "start stop restart interrupt revive all run debug push pull diff reload tensorboard explain export "
         "kill pause resume preempt partition heal slow flood chaos network "
-        "status logs errors stacks wait attach doctor map timeline"
+        "status logs errors stacks wait attach doctor map timeline report"
     )
 
 

@@ -6,15 +6,19 @@ the process is stuck in native code. This module reads them, and groups equal on
 
 import contextlib
 import re
+import signal
 import time
 from collections.abc import Iterable, Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.runs import orphans
 from tfmagic.runs.folder import RunFolder, file_size
+from tfmagic.runs.status_reader import read_snapshot
 from tfmagic.system import files, own_code
 
 _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
 _LOOK_S = 0.02
+_ANSWERS = ("ready", "running")  # before, a process has no fault handler, and the signal would end it
 _LIBRARY = re.compile(r'File ".*(/site-packages/|/lib/python3\.\d+/)')
 
 
@@ -43,6 +47,19 @@ def read_stacks(run: RunFolder, offsets: Mapping[TaskId, int]) -> dict[str, str]
             file.seek(start)
             texts[task.name] = file.read().decode("utf-8", "replace").strip()
     return {name: text for name, text in texts.items() if text}
+
+
+def ask_for_stacks(run: RunFolder) -> dict[str, str]:
+    """Ask the living tasks of a run for their stacks, from any process of the user; return them by task."""
+    snapshot, processes = read_snapshot(run.folder), orphans.noted(run)
+    seen = () if snapshot is None else snapshot.tasks
+    can_answer = {t.task: t.numbers.get("pid") for t in seen if t.state in _ANSWERS}
+    asked: dict[TaskId, int] = {}
+    for task, offset in stack_offsets(run, run.tasks).items():
+        process = processes.get(task.name)
+        if process is not None and can_answer.get(task.name) == process.pid:
+            asked |= {task: offset} if process.signal(signal.SIGUSR1) else {}
+    return read_stacks(run, asked)
 
 
 def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = None) -> str:

@@ -7,17 +7,16 @@ tasks for their stacks, as ``%tfcluster stacks`` does.
 
 import asyncio
 import re
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tfmagic.runs import orphans, schemas
+from tfmagic.runs import schemas
 from tfmagic.runs.cell_records import read_records
 from tfmagic.runs.folder import RunFolder, find_run, state_dir
-from tfmagic.runs.stack_files import group_stacks, read_stacks, stack_offsets
+from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
 from tfmagic.runs.status_reader import newest_runs, read_snapshot
 from tfmagic.server import configured_state_dir
 
@@ -25,7 +24,6 @@ _NAMES = ("tfmagic_status", "tfmagic_logs", "tfmagic_errors", "tfmagic_stacks")
 TOOLS = [f"{__name__}:{name}" for name in _NAMES]
 _MOST_RUNS = 50
 _TEXT_BYTES = 4000
-_ANSWERS = ("ready", "running")  # before, a process has no fault handler, and the signal would end it
 
 
 async def tfmagic_status(run: str = "") -> dict[str, Any]:
@@ -128,18 +126,9 @@ def _errors(name: str) -> dict[str, Any]:
 
 def _stacks(name: str) -> dict[str, Any]:
     run = find_run(_base(), name)
-    snapshot, processes = read_snapshot(run.folder), orphans.noted(run)
-    seen = () if snapshot is None else snapshot.tasks
-    can_answer = {t.task: t.numbers.get("pid") for t in seen if t.state in _ANSWERS}
-    asked = []
-    before = stack_offsets(run, run.tasks)
-    for task in run.tasks:
-        process = processes.get(task.name)
-        if process is not None and can_answer.get(task.name) == process.pid:
-            asked += [task] if process.signal(signal.SIGUSR1) else []
-    text = group_stacks(read_stacks(run, {task: before[task] for task in asked}))
-    silent = [task.name for task in run.tasks if task not in asked]
-    return {"run": str(run), "stacks": text, "not_asked": silent}
+    stacks = ask_for_stacks(run)
+    silent = [task.name for task in run.tasks if task.name not in stacks]
+    return {"run": str(run), "stacks": group_stacks(stacks), "not_asked": silent}
 
 
 def _base() -> Path:

@@ -179,6 +179,25 @@ stands for its newest run. Without RUN it is the newest run of all.""",
             ("2", "bad usage"),
         ),
     ),
+    "report": Page(
+        "write one html file about a run, for a bug report, without names and paths",
+        "[--out FILE] [RUN]",
+        """\
+Writes what a run was into one html file: its state, map and timeline, the failures of
+its last failed cell, the last lines of each task, for a running one where each task is
+now, what doctor finds, and versions. A browser shows the file without a network.
+RUN is as for timeline.
+
+Names of users and machines, paths of home, project and other folders, addresses, and
+what looks like a password, key or token are replaced by labels such as <home> and
+<host-1>. What your code printed stays otherwise, and so do names of files and the lines
+of code in tracebacks. So read the file before you send it.""",
+        (
+            ("report", "of the newest run"),
+            ("report 20260131-0930 --out bug.html", "of another run, into that file"),
+        ),
+        (("0", "written"), ("1", "no such run, or the file cannot be written"), ("2", "bad usage")),
+    ),
     "tfrecord": Page(
         "verify, salvage, print, split and merge TFRecord files, without TensorFlow",
         "(verify | salvage | cat | split | merge) [options] PATH ...",

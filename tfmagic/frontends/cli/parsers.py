@@ -103,6 +103,9 @@ def make_parser(command: str) -> Parser:
             add("--all", action="store_true", help="the whole run, not only its last cell")
             add("--cell", type=parse_count, metavar="N", help="number of another cell in the notebook")
             add("--svg", metavar="FILE", help="write a picture instead")
+        case "report":
+            add("run", nargs="?", default="", metavar="RUN", help="a run (default: the newest)")
+            add("--out", metavar="FILE", help="the file (default: tfmagic-report-RUN.html, here)")
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")

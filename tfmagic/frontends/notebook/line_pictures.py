@@ -1,4 +1,4 @@
-"""``%tfcluster map`` and ``%tfcluster timeline``."""
+"""``%tfcluster map``, ``%tfcluster timeline`` and ``%tfcluster report``."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import contextvars
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters.launch.arguments import parse_count
+from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
 from tfmagic.errors import TfmagicError
+from tfmagic.frontends import doctor, report
 from tfmagic.frontends.notebook.line_reports import find_run
 from tfmagic.frontends.notebook.options import flag, line_command, option
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
@@ -67,6 +69,20 @@ def _timeline(
         display(run_timeline.of_run(run, f"run {run}", prompt=cell, whole=whole))
     except NoRecords as error:
         raise UsageError(str(error)) from None
+
+
+@line_command(
+    "report",
+    "write one html file about a run for a bug report, without names and paths:  report [--out FILE] [RUN]",
+    option("run_name", "RUN", "name of a run (default: that of the cluster here)", nargs="?"),
+    option("--out", "FILE", "the file (default: tfmagic-report-RUN.html)"),
+)
+def _report(magics: TFClusterMagics, name: str, run_name: str | None, out: str | None) -> None:
+    run = find_run(magics, name, run_name)
+    cluster = magics.clusters.get(name) or magics.new_cluster(name, ShapeOptions())
+    path = Path(out).expanduser() if out else report.default_path(run)
+    report.write(run, doctor.case_of(magics.shell, cluster), path)
+    print(f"tfmagic: wrote {path}; read it before you send it")
 
 
 class LiveMap:

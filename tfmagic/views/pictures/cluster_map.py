@@ -8,6 +8,7 @@ implies, and says so.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import Spec, TaskId, parse_task
@@ -118,6 +119,27 @@ def make_map(
     return ClusterMap(title, tuple(cards), links, strategy, explanations, only)
 
 
+def map_of_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> ClusterMap:
+    """Return the map of a run from the rows of its status on disk, which does not have its strategy."""
+    tasks = sorted(parse_task(row["task"]) for row in rows)
+    by_name = {row["task"]: row for row in rows}
+    cards = []
+    for task in tasks:
+        row = by_name[task.name]
+        where = (row["pid"] or 0, row["host"], row["address"], 1 + (row["restarts"] or 0))
+        cards.append(
+            Card(
+                task.name,
+                role_of(task, tasks),
+                row["doing"] or row["state"] or "unknown",
+                row["note"],
+                *where,
+            )
+        )
+    strategy = implied_strategy(tasks, "As the shape implies: ")
+    return ClusterMap(title, tuple(cards), links_of(strategy, tasks), strategy, {})
+
+
 def role_of(task: TaskId, tasks: list[TaskId]) -> str:
     """Return in a few words what the task is there for."""
     has_servers = any(other.type == "ps" for other in tasks)
@@ -159,8 +181,12 @@ def find_strategy(state: ClusterState, tasks: list[TaskId]) -> Strategy:
     places = [cell.place(coordinator) for cell in state.cells.values()]
     if servers and any(place is not None and place.wait is Wait.RPC for place in places):
         return Strategy("servers", (), f"In use: {coordinator} coordinates workers and servers.", True)
-    assumed = "No task has reported a strategy yet; this is what the shape implies: "
-    if servers:
+    return implied_strategy(tasks, "No task has reported a strategy yet; this is what the shape implies: ")
+
+
+def implied_strategy(tasks: list[TaskId], assumed: str) -> Strategy:
+    """Return what tasks of these types are for; the note begins with `assumed`."""
+    if any(task.type == "ps" for task in tasks):
         return Strategy("servers", (), f"{assumed}ParameterServerStrategy.", False)
     members = tuple(task for task in tasks if task.type in ("chief", "worker"))
     if len(members) > 1:

@@ -1,0 +1,114 @@
+"""``tfmagic report``: a file about a run that failed, that has ended, that still runs, or that ran a script."""
+
+import html
+import json
+import os
+import platform
+import re
+import shlex
+
+import pytest
+from conftest import wait_until
+
+from tfmagic.frontends.cli import main
+from tfmagic.runs import folder
+from tfmagic.system import process_identity
+
+SECRET, HOME = "zq81-kfgh-99", "/home/gretel.witch"
+PLANTED = (SECRET, HOME, "gretel", "ovenhost", "10.20.30.40", "gingerbread", "candy-db")
+FAILS = f"""%%tfcluster --workers 2 --env CANDY_API_KEY={SECRET}
+import os, tfmagic
+print("key", os.environ["CANDY_API_KEY"], "on 10.20.30.40 of gretel.witch")
+print("reads {HOME}/gingerbread/rows.csv from postgres://candy-db:5432/rows")
+if tfmagic.current_task().index:
+    raise FileNotFoundError("no {HOME}/gingerbread/rows.csv on ovenhost")
+tfmagic.barrier()
+"""
+
+
+@pytest.fixture
+def gretel(monkeypatch):
+    """Make this process that of another user on another machine, with secrets in its environment."""
+    monkeypatch.setattr(platform, "node", lambda: "ovenhost")
+    monkeypatch.setenv("HOME", HOME)
+    monkeypatch.setenv("LOGNAME", "gretel.witch")
+    monkeypatch.setenv("CANDY_API_KEY", SECRET)
+
+
+def read(path):
+    """Return the page as text, without marks of html; it must load nothing, and nothing planted is in it."""
+    page = path.read_text("utf-8")
+    assert not re.search(r"<script|\bsrc=|@import|url\((?!#)|href=\"(?!#)", page)
+    text = html.unescape(
+        re.sub(r"<(?:style|title)>.*?</(?:style|title)>|<[^>]*>", " ", page, flags=re.DOTALL)
+    )
+    here = process_identity.this_machine()[1]
+    assert [word for word in (*PLANTED, here, str(folder.state_dir())) if word.lower() in page.lower()] == []
+    return text
+
+
+def test_a_failed_run_has_its_errors_pictures_findings_and_logs(notebook, gretel, tmp_path, capsys):
+    with pytest.raises(FileNotFoundError):
+        notebook.run(FAILS)
+    path = tmp_path / "bug.html"
+    said = notebook.run(f"%tfcluster report --out {shlex.quote(str(path))}")
+    assert "read it before you send it" in said and path.stat().st_mode & 0o777 == 0o600
+    text = read(path)
+    assert "FileNotFoundError : no <home>/<folder-1>/rows.csv on <host-1>" in text
+    assert "key <token-1> on <address-1> of <user-1>" in text and "from <url-1>" in text
+    assert "worker-0  (a consequence)" in text and "raise FileNotFoundError" in text
+    assert page_has(path, "Map", "Timeline", "Doctor", "Versions", "Logs")
+    assert "cluster default: 2 workers" in text and "the whole run" in text  # in the pictures
+    assert text.index("Read this file before you send it") < text.index("FileNotFoundError")
+    run = str(notebook.cluster().run_folder)
+    notebook.run("%tfcluster stop")
+    assert main(["report", run, "--out", str(path)]) == 0  # an earlier report is replaced
+    assert re.search(r"state\s+ended", read(path)) and "FileNotFoundError" in read(path)
+
+
+def page_has(path, *titles):
+    page = path.read_text("utf-8")
+    return all(f'<h2 id="{title.lower()}">{title}</h2>' in page for title in titles)
+
+
+def test_a_run_that_runs_has_the_stacks_of_its_tasks(notebook, gretel, tmp_path, capsys):
+    flag, path = tmp_path / "go", tmp_path / "bug.html"
+    loop = f"import os, time\ndef waits():\n    while not os.path.exists({str(flag)!r}):\n        time.sleep(0.005)\nwaits()"
+    notebook.run(f"%%tfcluster --workers 2 --detach\n{loop}")
+    status = notebook.cluster().run_folder.folder / "status.json"
+    wait_until(lambda: [t["state"] for t in json.loads(status.read_text())["tasks"]] == ["running"] * 2)
+    assert main(["report", str(notebook.cluster().run_folder), "--out", str(path)]) == 0
+    text = read(path)
+    assert re.search(r"state\s+running", text) and page_has(path, "Stacks") and "in waits" in text
+    assert "No cell of this run has failed" in text and "still runs" in text
+    flag.touch()
+    notebook.run("%tfcluster wait")
+
+
+def test_a_script_has_a_report(commands, gretel, tmp_path, capsys, monkeypatch):
+    script = tmp_path / "gingerbread" / "train.py"
+    script.parent.mkdir()
+    script.write_text('raise ValueError("bad batch")')
+    commands.start(script.parent, ["run", "--workers", "1", script])
+    assert commands.wait() == 1
+    run = re.search(r"logs (\S+)", (script.parent / "err.txt").read_text())[1]
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", run]) == 0
+    said = capsys.readouterr().out
+    path = tmp_path / f"tfmagic-report-{run}.html"
+    assert path.name in said
+    text = read(path)
+    assert "a script's failures are in its logs" in text
+    assert 'File "<project>/train.py", line 1' in text and "ValueError: bad batch" in text
+
+
+def test_nothing_else_is_overwritten_and_mistakes_are_named(notebook, gretel, tmp_path, capsys):
+    notebook.run("%%tfcluster --workers 1\n1")
+    path, run = tmp_path / "thesis.html", str(notebook.cluster().run_folder)
+    path.write_text("mine")
+    assert main(["report", run, "--out", str(path)]) == 1 and path.read_text() == "mine"
+    assert "thesis.html is not a report, and is left as it is" in capsys.readouterr().err
+    assert main(["report", run, "--out", str(tmp_path / "none" / "x.html")]) == 1
+    assert "cannot be written (No such file or directory)" in capsys.readouterr().err
+    assert main(["report", "nothing"]) == 1 and "nothing" in capsys.readouterr().err
+    assert not os.path.exists(f"tfmagic-report-{run}.html")
