@@ -46,7 +46,16 @@ PARTS = {
         "reference/settings",
         "reference/api",
     ],
-    "Explanation": ["promises", "teaching", "security", "scale", "releasing", "CONTRIBUTING", "CHANGELOG"],
+    "Explanation": [
+        "promises",
+        "support",
+        "teaching",
+        "security",
+        "scale",
+        "releasing",
+        "CONTRIBUTING",
+        "CHANGELOG",
+    ],
 }
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|#)([^)\s]+)\)")
 _MODULES = ("hdf5", "tfrecord", "logdir", "multi_process_runner")

@@ -25,6 +25,7 @@ from tfmagic.errors import (
     TfmagicError,
 )
 from tfmagic.protocol.task_context import TaskContext, barrier, current_task, track
+from tfmagic.system import linux_only
 
 if TYPE_CHECKING:
     from tfmagic.clusters.attaching import attach
@@ -75,6 +76,7 @@ _SUBPACKAGES = ("course", "hdf5", "logdir", "multi_process_runner", "tfrecord")
 def __getattr__(name: str) -> Any:
     """Import the cluster's modules on first use: tasks import this package too."""
     if name in _LAZY:
+        linux_only.check()
         return getattr(import_module(_LAZY[name]), name)
     if name in _SUBPACKAGES:
         return import_module(f"tfmagic.{name}")
@@ -83,6 +85,10 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """Register the magics and start the launcher in the background, for ``%load_ext tfmagic``."""
+    if sentence := linux_only.why_not():
+        from IPython.core.error import UsageError  # which IPython shows without a traceback
+
+        raise UsageError(sentence)
     from tfmagic.frontends.notebook.extension import load
 
     load(shell)

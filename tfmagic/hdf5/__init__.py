@@ -17,6 +17,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tfmagic.system import linux_only
+
+linux_only.check()
+
 from tfmagic.hdf5.errors import FileInUseError, MismatchError, PartError, SharedWriterError
 from tfmagic.hdf5.guarding import guard
 from tfmagic.hdf5.partnames import find_parts

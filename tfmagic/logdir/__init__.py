@@ -9,6 +9,10 @@ Called by users' code in a cell, in a script, and without a cluster. Its import 
 fsspec.
 """
 
+from tfmagic.system import linux_only
+
+linux_only.check()
+
 from tfmagic.logdir.errors import CheckpointError, DriverError, LogdirError
 from tfmagic.logdir.mirrors import Mirror, mirror
 from tfmagic.logdir.places import TaskLogdir, task_logdir, tensorboard_dir

@@ -10,6 +10,10 @@ docs/multi_process_runner.md has a table of the deliberate differences.
 import sys
 from typing import Any
 
+from tfmagic.system import linux_only
+
+linux_only.check()
+
 from tfmagic.multi_process_runner.pool import MultiProcessPoolRunner
 from tfmagic.multi_process_runner.processes import (
     MultiProcessRunnerResult,

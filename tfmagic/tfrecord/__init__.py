@@ -9,6 +9,10 @@ It works in tasks and in plain Python. Importing it loads neither TensorFlow nor
 needs TensorFlow.
 """
 
+from tfmagic.system import linux_only
+
+linux_only.check()
+
 from tfmagic.tfrecord.copying import iterate, merge, salvage, split
 from tfmagic.tfrecord.errors import (
     FewShards,

@@ -6,16 +6,21 @@ Each command is a module with a `main`. It is imported when the command is used;
 """
 
 import io
+import json
 import os
 import signal
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
 from tfmagic.frontends.cli import parsers
+from tfmagic.system import linux_only
 from tfmagic.system.advice import FrontEnd, set_front_end
 
-_BROKEN_PIPE = 128 + signal.SIGPIPE  # the code of a program that SIGPIPE ends: its reader has read enough
+_BROKEN_PIPE = 128 + 13  # of a program that SIGPIPE ends (Windows has none): its reader has read enough
+_EVERYWHERE = ("explain", "course")  # also on systems on which no task can run
+_NOT_STARTED = 125
 _INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -26,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_front_end(FrontEnd.SHELL)
     try:
         args = parsers.parse(words)
+        if args.command not in _EVERYWHERE and (sentence := linux_only.why_not()):
+            return _refuse(args, sentence)
         code = import_module(f"tfmagic.frontends.cli.{args.command}").main(args)
         sys.stdout.flush()
         return int(code)
@@ -36,6 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     finally:
         set_front_end(None)
+
+
+def _refuse(args: Namespace, sentence: str) -> int:
+    """Say on a system without tasks what to do; the doctor has that one finding."""
+    if args.command != "doctor":
+        sys.stderr.write(f"{args.parser.prog}: {sentence}\n")
+        return _NOT_STARTED
+    found = {"severity": "trouble", "what": sentence, "advice": ""}
+    print(json.dumps([found]) if args.json else f"✕ {sentence}")
+    return 1
 
 
 def _prepare_streams() -> None:
