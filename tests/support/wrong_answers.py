@@ -274,8 +274,17 @@ LESSON_12 = {
         _SAVE.format(condition="task['index'] == 0", name="result.json").replace("len(", "2 or len("),
     ),
 }
+_PART = "x[:, 2 * me.index : 2 * me.index + 2] @ my_rows"
 LESSON_13 = {
-    "13.1": (
+    "13.2": (
+        f"%%tfcluster --out product\n({_PART}).numpy().tolist()",
+        f"%%tfcluster --out product\nstrategy.gather({_PART}, axis=1).numpy().tolist()",
+        f'%%tfcluster --out product\nstrategy.reduce("MEAN", {_PART}, axis=None).numpy().tolist()',
+        "%%tfcluster --out product\nfloat(tf.reduce_sum(x))",
+    ),
+}
+LESSON_14 = {
+    "14.1": (
         "%%tfcluster --out left\nfor step in range(1, 11):\n    if has_notice(step):\n        break\nstep",
         "%%tfcluster --out left\nfor step in range(1, 11):\n    add_up(1)\nstep",
         "%%tfcluster --out left\nfor step in range(1, 11):\n    add_up(1)\n    break\nstep",

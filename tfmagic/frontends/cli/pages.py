@@ -248,7 +248,7 @@ what one means and what to do, without a network. Without a name it lists them."
         "copy the course into a folder",
         "[--with-outputs | --format nbgrader|otter] DIR",
         """\
-The course has thirteen lessons as notebooks, of 25 to 40 minutes each: what a task is,
+The course has fourteen lessons as notebooks, of 25 to 40 minutes each: what a task is,
 collectives, sharding, parameter servers, failures, hangs, and the way to real machines.
 They ask you to predict what a cell does; so the copies have no output until you run them.
 Each has exercises with checks and hints. It needs JupyterLab: pip install "tfmagic[lab]".
