@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import pairwise
 
 import nbformat
 import pytest
@@ -58,6 +59,11 @@ def test_a_lesson_has_all_its_parts(name):
     assert re.match(rf"# {int(name[:2])}\. ", sources[0]) and "**Question:**" in sources[0]
     assert "%pip install" in sources[1] and "%load_ext tfmagic" in sources[1]
     assert text.count("**Predict:**") >= 2 and "## Break it" in text and "## What you know now" in text
+    assert "**Predict:**" not in text.partition("## Exercises")[2], "the exercises come last"
+    for before, after in pairwise(notebook.cells):
+        if "**Predict:**" in before.source:
+            last = before.source.rstrip().split("\n\n")[-1]
+            assert last.startswith("**Predict:**") and after.cell_type == "code", "predict, then run"
     numbers = list(solutions(notebook))
     assert 2 <= len(numbers) <= 3 and all(number.startswith(f"{int(name[:2])}.") for number in numbers)
     for number in numbers:
@@ -248,6 +254,7 @@ def test_checkpoints_and_the_chief(lessons):
     assert "it was stopped on worker-0" in run.shown("%%tfcluster --timeout 2\nif me")
     assert "began after step 0, ended with v = 3.0" in run.shown("%%tfcluster --out first")
     assert set(values(run.shown("second")).values()) == {"'began after step 3, ended with v = 5.0'"}
+    assert "(8.0, ['ckpt-2', 'ckpt-3'])" in run.shown("print(dict(third))")
     assert "45.0]" in run.shown("seen = evaluated")
     interrupted, resumed = run.after("## The same with `fit`"), run.shown("%%tfcluster\nfit()")
     assert re.findall(r"worker-1.*epoch (\d)", interrupted) == ["1", "2", "3"]
