@@ -127,7 +127,7 @@ def test_what_hosts_get_of_the_notebook_is_listed_with_what_stays_here(tmp_path,
 
 
 def test_a_cluster_on_ray_is_not_checked_for_room_here_and_a_local_one_not_for_ray(monkeypatch):
-    monkeypatch.setattr(ray_cluster, "_ask", lambda address: Head(address, "0", True))
+    monkeypatch.setattr(ray_cluster, "_ask", lambda address: (Head(address, "0", True), []))
     remote = [finding.what for finding in doctor.examine(on_ray())]
     local = [finding.what for finding in doctor.examine(case())]
     assert any(what.startswith("Ray at") for what in remote)

@@ -12,7 +12,11 @@ from ray_nodes import RayNodes, ray_on_hosts, short_folder
 
 from tfmagic.backends.remote import ray_head
 
-_LOOK = "from tfmagic.backends.remote import ray_head; ray_head.main()"
+_LOOK = """
+import dataclasses, json, sys
+from tfmagic.backends.remote import ray_head
+print(json.dumps(dataclasses.asdict(ray_head.look(sys.argv[1]))))
+"""
 _START = """
 import sys, tfmagic
 settings = {name: True for name in sys.argv[2:]}

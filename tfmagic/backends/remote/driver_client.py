@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from tfmagic.backends.remote import ray_head
 from tfmagic.backends.remote.messages import (
     CloseHosts,
     Connected,
@@ -28,7 +29,6 @@ from tfmagic.backends.remote.messages import (
     PlaceWanted,
     RequestFailed,
 )
-from tfmagic.backends.remote.ray_head import token_of
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.module_origins import import_path
@@ -40,9 +40,6 @@ _IMPORT_S = 60.0
 _LOOK_MS = 100
 _MARGIN_S = 5.0  # the driver knows better than we why something takes too long
 _END_S = 5.0
-# the second one: to try once to connect, and not 20 times for a second each; a wrong token stays wrong
-_PRESETS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_server_port_wait_time_s": "1"}
-
 
 Waits = Callable[[str], object]
 
@@ -75,7 +72,7 @@ class DriverProcess:
             path=import_path(),
             stdout=self._noise,
             stderr=self._noise,
-            env={**_PRESETS, **_token_mode(self.environ), **self.environ},
+            env=ray_head.variables(self.environ),
             pass_fds=[control.fileno(), reports.fileno()],
         )
         control.close()
@@ -235,15 +232,10 @@ def _leave_to_parent() -> None:
                 channel.close()
 
 
-def _token_mode(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variable without which Ray does not send a token that it has (2.60)."""
-    return {"RAY_AUTH_MODE": "token"} if token_of(environ) else {}
-
-
 def _of_ray(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of Ray's connection. A change of others needs no new driver."""
     own = {name: value for name, value in environ.items() if name.startswith(("RAY_", "GRPC_"))}
-    return {**own, "": token_of(environ)}
+    return {**own, "": ray_head.token_of(environ)}
 
 
 def _environ() -> dict[str, str]:

@@ -4,6 +4,7 @@ from tfmagic.system.patches import Patch, PatchTable
 
 MESSAGES = "the nodes of a head"
 OWN_NODE = "Ray's node of this machine"
+FREE = "what is free on each node of Ray"
 
 _RAY = "ray>=2.52"
 
@@ -24,6 +25,13 @@ TABLE = PatchTable(
         ("ray:init uses _node_ip_address",),
         "Ray takes the first node whose process it sees, also one of another network namespace",
         "Ray chooses by itself among the nodes of this machine",
+        versions_tried=_RAY,
+    ),
+    Patch(
+        FREE,
+        ("ray._private.state:available_resources_per_node()",),
+        "the doctor says how many tasks fit now, with what other programs have reserved",
+        "the doctor says how many tasks fit when all nodes are free",
         versions_tried=_RAY,
     ),
 )

@@ -1,8 +1,11 @@
 """Ray as an engine of `tfmagic.backends.remote.driver`: places in a group, and an actor on each node."""
 
+import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 import ray
@@ -27,6 +30,19 @@ def main(control: int, reports: int, front_end: int) -> NoReturn:
     """Serve the kernel as the driver process. Never returns."""
     advice.set_front_end(advice.FrontEnd(front_end))
     driver.run(RayEngine(), control, reports)
+
+
+def look(front_end: int) -> None:
+    """Print what the head at ``sys.argv[1]`` answers, then the room on its nodes, each as a line of JSON.
+
+    Without the second line the nodes are not known: Ray can end a process that connects to it.
+    """
+    advice.set_front_end(advice.FrontEnd(front_end))
+    head = ray_head.look(sys.argv[1])
+    print(json.dumps(asdict(head)), flush=True)
+    if not head.reason and head.version == ray.__version__:
+        RayEngine().connect(sys.argv[1], lambda: None)
+        print(json.dumps([asdict(node) for node in ray_places.living_nodes()]), flush=True)
 
 
 _SOON_S = 1.0  # Ray places what has room

@@ -1,8 +1,7 @@
 """Ask the head of a Ray cluster whether it answers, which version it has, and whether it asks for a token.
 
 `ray.init` waits for a head that refuses it, or ends the process; this is one small call, answered at once.
-Used by the driver process before it connects, and as a program by the doctor: gRPC's threads do not belong
-into a notebook's process.
+Used by processes of their own, the driver and the doctor's: gRPC's threads do not belong into a notebook's.
 
 Facts about Ray (2.60): a process that connects from a machine without a node is aborted. A head answers
 ``CheckAlive`` with its version; with token authentication it answers UNAUTHENTICATED to a call without the
@@ -10,20 +9,18 @@ right token. The server of ``ray://`` answers to an empty ClusterInfo with NOT_F
 """
 
 import contextlib
-import json
 import os
 import socket
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from tfmagic.backends.remote import patches
-from tfmagic.system.advice import FrontEnd, Step, set_front_end
+from tfmagic.system.advice import Step
 
 _CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
@@ -105,6 +102,13 @@ def token_of(environ: Mapping[str, str]) -> str:
         return token_file(environ).read_text().strip()
     except OSError:
         return ""
+
+
+def variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a process that connects to Ray from this environment."""
+    presets = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_gcs_server_port_wait_time_s": "1"}  # try once to connect
+    mode = {"RAY_AUTH_MODE": "token"} if token_of(environ) else {}  # else Ray does not send it (2.60)
+    return {**presets, **mode, **environ}
 
 
 def token_file(environ: Mapping[str, str]) -> Path:
@@ -210,9 +214,3 @@ def is_here(host: str) -> bool:
     """Check whether an address is one of this machine's."""
     own = {known.address for cards in psutil.net_if_addrs().values() for known in cards}
     return host in own or host.startswith("127.") or host in ("localhost", "::1")
-
-
-def main(front_end: int = FrontEnd.PYTHON.value) -> None:
-    """Print what the head at ``sys.argv[1]`` answers, as JSON."""
-    set_front_end(FrontEnd(front_end))
-    print(json.dumps(asdict(look(sys.argv[1]))))

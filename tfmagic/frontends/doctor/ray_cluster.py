@@ -1,19 +1,20 @@
-"""Check a Ray cluster for tasks: Ray here, its head, the token, encryption, ports, and folders.
+"""Check a Ray cluster for tasks: Ray here, its head, the token, room, encryption, ports, and folders.
 
-The head is asked by a process of its own: gRPC's threads do not belong into a notebook's process.
+Ray is asked by a process of its own: gRPC's threads do not belong into a notebook's process.
 """
 
 import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfmagic.backends.remote import ray_head
 from tfmagic.backends.remote.ray_head import Head
+from tfmagic.backends.remote.room import Node, Wanted, in_words
 from tfmagic.clusters.launch import remote_hosts
-from tfmagic.clusters.launch.task_settings import existing_folder
+from tfmagic.clusters.launch.task_settings import computing_tasks, existing_folder
 from tfmagic.errors import LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.frontends.doctor.folder import NETWORK, file_system
@@ -25,7 +26,7 @@ from tfmagic.system.memory import format_bytes
 
 _LEAST_RAY = (2, 52)  # the first with token authentication
 _ASK_S = 30.0
-_SHOWN = 5  # files of many
+_SHOWN, _NODES_SHOWN = 5, 20  # files, and nodes, of many
 _TLS_FILES = ("RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY", "RAY_TLS_CA_CERT")
 _TOKEN = (
     "make one (ray get-auth-token --generate), and on every node and here, before Ray and the kernel start:  "
@@ -42,21 +43,70 @@ def ray(case: Case) -> Iterator[Finding]:
     version = installed["Version"]
     if release(version) < _LEAST_RAY:
         yield trouble(f"ray {version}", "it has no token authentication:  pip install -U 'ray>=2.52'")
-    assert case.task_settings.hosts is not None
-    head = _ask(case.task_settings.hosts.address)
+    asked = case.task_settings.hosts
+    assert asked is not None
+    head, nodes = _ask(asked.address)
     yield from head_findings(head, version, os.environ, case.setting("trust_network"))
     yield from token_findings(os.environ)
+    gpu_tasks = len(computing_tasks(case.shape)) if asked.gpus else 0
+    wanted = Wanted(asked, len(case.shape.tasks), gpu_tasks)
+    yield from room_findings(wanted, nodes, case.running, case.setting("start_timeout_s"))
 
 
-def _ask(address: str) -> Head:
-    code = f"from tfmagic.backends.remote import ray_head; ray_head.main({front_end().value})"
-    with start_interpreter(code, address, path=import_path(), stdout=subprocess.PIPE) as process:
+def _ask(address: str) -> tuple[Head, list[Node]]:
+    """Return what the head answers, and its nodes if they can be asked."""
+    code = f"from tfmagic.backends.remote import ray_driver; ray_driver.look({front_end().value})"
+    with start_interpreter(
+        code,
+        address,
+        path=import_path(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=ray_head.variables(os.environ),
+    ) as process:
         try:
             answer, _ = process.communicate(timeout=_ASK_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            return Head(address, reason=f"it did not answer within {_ASK_S:g} s")
-    return Head(**json.loads(answer))
+            answer, _ = process.communicate()
+    lines = [json.loads(line) for line in answer.splitlines() if line.startswith((b"{", b"["))]
+    if not lines:
+        return Head(address, reason=f"it did not answer within {_ASK_S:g} s"), []
+    return Head(**lines[0]), [Node(**node) for node in (lines[1] if len(lines) > 1 else ())]
+
+
+def room_findings(
+    wanted: Wanted, nodes: Sequence[Node], running: bool, start_timeout_s: float
+) -> Iterator[Finding]:
+    """List the nodes, and compare their room with what the tasks need: all or none get their places."""
+    if not nodes:  # a finding on the head says why
+        return
+    lines = [f"{node.address}: {_resources_of(node)}" for node in nodes[:_NODES_SHOWN]]
+    if more := len(nodes) - len(lines):
+        lines.append(f"and {more} more")
+    yield Finding("\n    ".join([f"Ray has {len(nodes)} nodes", *lines]))
+    fit = wanted.fitting(node.total for node in nodes)
+    free = [node.free for node in nodes if node.free is not None]
+    now = wanted.fitting(free) if len(free) == len(nodes) else fit
+    room = f"{now} such tasks fit now, {fit} when all is free ({wanted.each()})"
+    if running:
+        yield Finding(f"room beside the {wanted.tasks} tasks that run: {room}")
+    elif fit < wanted.tasks:
+        yield refused(f"no room for {wanted.tasks} tasks: {room}", "ask for less, or add nodes to Ray")
+    elif now < wanted.tasks:
+        yield refused(
+            f"no room for {wanted.tasks} tasks now: {room}",
+            f"a start waits {start_timeout_s:g} s for it, and is refused then; end what uses the nodes "
+            "(ray status), ask for less, or add nodes",
+        )
+    else:
+        yield Finding(f"room for {wanted.tasks} tasks: {room}")
+
+
+def _resources_of(node: Node) -> str:
+    memory_bytes = int(node.total.get("memory", 0))
+    has = f"{in_words(node.total)}, {format_bytes(memory_bytes)} of memory"
+    return has if node.free is None else f"{has}; free: {in_words(node.free)}"
 
 
 def token_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
