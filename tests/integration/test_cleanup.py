@@ -64,10 +64,16 @@ KERNEL = (
     + """
 if __name__ == "__main__":
     import json, sys, tfmagic
+    from tfmagic.backends import launcher_client, templates
+    if sys.argv[2] != "0":
+        templates.join(int(sys.argv[2]), 600, must_announce=False)
     cluster = tfmagic.Cluster(workers=2).start()
     cluster.run(stray, sys.argv[1], view="quiet")
     ports = [int(address.partition(":")[2]) for address in cluster.spec.addresses.values()]
-    print(json.dumps({"ports": ports, "run": str(cluster.run_folder.folder)}), flush=True)
+    (launcher,) = launcher_client.running()
+    kind = "template" if isinstance(launcher.process, templates.Borrowed) else "own"
+    made = {"ports": ports, "run": str(cluster.run_folder.folder), "mark": launcher.mark, "kind": kind}
+    print(json.dumps({**made, **launcher.own_pids()}), flush=True)
     for line in sys.stdin:
         if line == "stop\\n":
             cluster.stop()
@@ -82,12 +88,11 @@ if __name__ == "__main__":
 class Watched:
     """All processes, ports and files that a kernel has made."""
 
-    def __init__(self, kernel, mark, ports, run, folder):
+    def __init__(self, kernel, folder, *, mark, ports, run, keeper, launcher, kind):
         self.kernel, self.mark, self.ports, self.run = kernel, mark, ports, run
+        self.keeper, self.launcher, self.kind = keeper, launcher, kind
         self.segments = [path.with_suffix("").name for path in folder.glob("*.segment")]
         assert len(self.segments) == 4 and set(self.segments) <= set(os.listdir("/dev/shm"))
-        (self.keeper,) = [p.pid for p in kernel.children() if "keeper" in " ".join(p.cmdline())]
-        (self.launcher,) = [p.pid for p in psutil.Process(self.keeper).children()]
         double_forked = {int(path.stem) for path in folder.glob("*.pid")}
         assert len(double_forked) == 2
         wait_until(lambda: double_forked <= self.look(), 5)  # when their parents have ended
@@ -117,21 +122,33 @@ class Watched:
         return alive(self.below) | self.marked() | (listening & set(self.ports)) | segments
 
 
-@pytest.fixture
-def kernel(tmp_path):
-    """A Python process that runs a cluster with strays; the fixture ends what it leaves."""
+@pytest.fixture(scope="module")
+def owner():
+    """A process with which templates end."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture(params=["own", "template"])
+def kernel(request, owner, tmp_path):
+    """A process that runs a cluster with strays, with a launcher of its own or one that a template has forked."""
+    with started_kernel(tmp_path, owner.pid if request.param == "template" else 0) as started:
+        assert started[1].kind == request.param
+        yield started
+
+
+@contextlib.contextmanager
+def started_kernel(tmp_path, owner=0):
+    """Start such a process, and end what it leaves; `owner` owns the template that it asks."""
     script = tmp_path / "kernel.py"
     script.write_text(KERNEL)
-    mark = f"{tmp_path}-{os.getpid()}"
-    environ = {**os.environ, "TFMAGIC_TEST_MARK": mark}
-    command = [sys.executable, str(script), str(tmp_path)]
-    with subprocess.Popen(
-        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    command = [sys.executable, str(script), str(tmp_path), str(owner)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         watched = None
         try:
             said = json.loads(process.stdout.readline())
-            watched = Watched(psutil.Process(process.pid), mark, said["ports"], said["run"], tmp_path)
+            watched = Watched(psutil.Process(process.pid), tmp_path, **said)
             yield process, watched
         finally:
             process.kill()

@@ -3,24 +3,28 @@
 There is one launcher for each flavour, shared by all clusters of this kernel. The process that we start is
 the keeper, whose child is the launcher (see `tfmagic.task.keeper`); the two end together.
 
-`warm` returns at once. Sessions that are opened while the launcher imports TensorFlow are served afterwards.
+`warm` returns at once. Sessions that are opened while the launcher imports TensorFlow, or while a template is
+asked for one (`tfmagic.backends.templates`), are served afterwards.
 The output of the import is kept in a memory file, which is read only if the import failed.
 """
 
 import atexit
 import contextlib
+import functools
 import os
-import secrets
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Collection
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import psutil
 
+from tfmagic.backends import templates
 from tfmagic.backends.import_variables import import_time_variables, with_changes
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.launcher_messages import (
@@ -34,7 +38,7 @@ from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import orphans
 from tfmagic.system.helper_process import start_in_lasting_thread
-from tfmagic.system.process_identity import identify
+from tfmagic.system.process_identity import Identity, identify
 
 _REAP_S = 2.0  # between the end of a process' sockets and the end of the process
 
@@ -72,38 +76,78 @@ class LauncherProcess:
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair(LauncherReport)
-        self.mark = secrets.token_hex(16)
-        environ = {**_environ_of(flavour), orphans.MARK: self.mark}
+        self.mark = orphans.new_mark()
         self.import_time = flavour.import_time
-        preload = ("tfmagic.multi_process_runner", *{"pytest"}.intersection(sys.modules))  # for users' tests
+        self._environ = {**_environ_of(flavour), orphans.MARK: self.mark}
+        self._preload = (
+            "tfmagic.multi_process_runner",
+            *{"pytest"}.intersection(sys.modules),
+        )  # users' tests
+        self._keeper: Future[subprocess.Popen[bytes] | templates.Borrowed | None] = Future()
+        self._asker: templates.Asker | None = None
+        if templates.can_ask() and not flavour.isolate:
+            self._asker = templates.Asker(templates.Environment(self._environ, self._preload))
+            threading.Thread(None, self._ask, "tfmagic-keeper", (self._asker, theirs), daemon=True).start()
+        else:
+            with theirs:
+                self._keeper.set_result(self._start(theirs))
+
+    def _ask(self, asker: templates.Asker, theirs: socket.socket) -> None:
+        """Get a launcher from a template, or else start one. Sessions can be opened meanwhile."""
+        try:
+            with theirs:
+                keeper = asker.ask(theirs.fileno(), self._noise, self.mark)
+                is_needed = keeper is None and self.root.fileno() >= 0
+                self._keeper.set_result(self._start(theirs) if is_needed else keeper)
+        except Exception as error:  # no more processes, or the interpreter ends
+            self._keeper.set_exception(error)
+
+    def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         code = (
-            f"from tfmagic.task import keeper; pidfd = keeper.keep({os.getpid()}); "
+            f"import os; from tfmagic.task import keeper; kernel = {os.getpid()}; "
+            "pidfd = keeper.keep(os.pidfd_open(kernel), kernel); "
             "from tfmagic.task import launcher; "
-            f"launcher.main({theirs.fileno()}, pidfd, {flavour.isolate}, {preload!r})"
+            f"launcher.main({theirs.fileno()}, pidfd, {self.flavour.isolate}, {self._preload!r})"
         )
-        self.process = start_in_lasting_thread(
+        return start_in_lasting_thread(
             "tfmagic-keeper",
             code,
             path=import_path(),
             stdout=self._noise,
             stderr=self._noise,
-            env=environ,
+            env=self._environ,
             pass_fds=[theirs.fileno()],
         )
-        theirs.close()
-        self.keeper = identify(self.process.pid)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | templates.Borrowed:
+        """The keeper. Waits for the answer of a template that was asked.
+
+        Raises:
+            OSError: No process could be started, or it was closed.
+        """
+        if (keeper := self._keeper.result()) is None:
+            raise ProcessLookupError("the launcher was closed")
+        return keeper
+
+    @functools.cached_property
+    def keeper(self) -> Identity | None:
+        """The identity of the keeper."""
+        return identify(self.process.pid)
 
     @property
     def alive(self) -> bool:
         """True if it takes sessions. The keeper can live longer: it cleans up after its launcher."""
-        if self.owner_pid != os.getpid() or self.process.poll() is not None:
+        if self.owner_pid != os.getpid() or (self._keeper.done() and self._has_ended()):
             return False
         root = select.poll()
         root.register(self.root.fileno(), 0)
         return not root.poll(0)  # no event is requested, so only the end is reported
 
     def own_pids(self) -> dict[str, int]:
-        """Return the pids of the keeper and, as soon as it is forked, the launcher."""
+        """Return the pids of the keeper and the launcher, as soon as they are forked."""
+        if not self._keeper.done():
+            return {}
         pids = {"keeper": self.process.pid}
         if not self._launcher_pid:
             with contextlib.suppress(OSError, ValueError, psutil.Error):
@@ -139,7 +183,7 @@ class LauncherProcess:
             return ""
         size = os.fstat(self._noise).st_size
         text = os.pread(self._noise, 4000, max(size - 4000, 0)).decode("utf-8", "replace")
-        code = self.process.returncode
+        code = self.process.poll() or 0
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"{text}\nthe launcher ended with {how}"
 
@@ -164,19 +208,28 @@ class LauncherProcess:
 
     def end_strays(self) -> None:
         """End the tasks that are left if launcher and keeper were both killed. Called after the session."""
-        if self.process.poll() is not None:
+        if self._has_ended():
             orphans.end_marked(self.mark)
+
+    def _has_ended(self) -> bool:
+        try:
+            return self.process.poll() is not None
+        except OSError:
+            return True
 
     def close(self) -> None:
         """End the launcher and, with it, every task."""
         if self.owner_pid != os.getpid():
             return  # a fork of the kernel does not own the launcher
         self.root.close()
-        try:
-            self.process.wait(2)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        if self._asker is not None:
+            self._asker.cancel()
+        with contextlib.suppress(OSError):
+            try:
+                self.process.wait(2)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
         os.close(self._noise)
 
 

@@ -12,6 +12,7 @@ name, and touches no process of another user, nor a run whose kernel lives or ca
 import contextlib
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from tfmagic.system import files
 from tfmagic.system.process_identity import Identity, Stat, from_json, kill_all, read_stat, this_boot
 
 MARK = "TFMAGIC_LAUNCHER"  # the environment variable
+NO_MARK = "0" * 32  # of a process that gets one later
 _END_S = 2.0
 _FILE = "processes.jsonl"
 
@@ -35,6 +37,11 @@ class Leftover:
     run: str  #: The name of the run folder.
     role: str  #: A task's name, "keeper" or "launcher"; "" for a process that one of these has started.
     process: Identity
+
+
+def new_mark() -> str:
+    """Return a mark for the processes below a new launcher."""
+    return secrets.token_hex(len(NO_MARK) // 2)
 
 
 def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> None:

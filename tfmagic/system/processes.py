@@ -75,6 +75,20 @@ def close_all_but(*keep: int) -> None:
                 os.close(fd)
 
 
+def rewrite_first_environ(name: str, value: str) -> None:
+    """Overwrite a variable in the environment that this process was started with, which proc(5) shows.
+
+    `os.environ` does not change that memory. The variable must not have been set since, and must have a value
+    of the same length.
+    """
+    get = _libc.getenv
+    get.restype = ctypes.c_void_p
+    place = get(name.encode())
+    if place is None or len(ctypes.string_at(place)) != len(value):
+        raise ValueError(f"{name} is not there, or has another length")
+    ctypes.memmove(place, value.encode(), len(value))
+
+
 class _TimerSpec(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_long) for name in ("every_s", "every_ns", "value_s", "value_ns"))
 

@@ -21,12 +21,16 @@ from tfmagic.system.process_identity import Identity, identify, kill_all
 _CLEANUP_S = 10.0  # for processes that end late: in a driver, on a lost disk
 
 
-def keep(kernel_pid: int) -> int:
-    """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns."""
+def keep(kernel: int, parent: int) -> int:
+    """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns.
+
+    Args:
+        kernel: A pidfd of the kernel.
+        parent: The pid of our parent: the kernel, or the template that has forked us for it.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is for the kernel
-    kernel = os.pidfd_open(kernel_pid)
     processes.set_parent_death_signal(signal.SIGCONT)  # if we are stopped then; see also the launcher
-    if os.getppid() != kernel_pid:
+    if os.getppid() != parent:
         os._exit(0)
     processes.become_subreaper()
     keeper = os.getpid()

@@ -64,7 +64,6 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         preload: Further modules to import for the tasks.
     """
     root = Channel(socket.socket(fileno=fd), OpenSession)
-    processes.become_subreaper()
     try:
         os.getcwd()
     except FileNotFoundError:  # it was deleted; tasks get a folder with their first message
@@ -74,19 +73,31 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         if isolate:
             namespaces.enter_own_network()
             namespaces.start_loopback()
-        version = _preload(preload)
+        version = import_for_tasks(preload)
     except BaseException as error:  # an import can raise anything, and the kernel reports it
         text = "".join(traceback.format_exception(error))
         with contextlib.suppress(OSError):
             root.send(LauncherFailed(text))
         os._exit(1)
-    obstacle = import_conditions.obstacle_to_fork()
-    root.send(LauncherReady(version, time.perf_counter() - started, obstacle, patches.probe_all()))
-    Launcher(root, keeper).serve()
+    serve(root, keeper, version, time.perf_counter() - started)
+
+
+def serve(root: Channel, keeper: int, version: str, seconds: float, obstacle: str = "") -> NoReturn:
+    """Report that everything is imported, and run the launcher. Never returns.
+
+    Args:
+        version: TensorFlow's.
+        seconds: The time that the import took.
+        obstacle: What makes a fork unsafe although it cannot be seen here: it was a thread of the template.
+    """
+    processes.become_subreaper()
+    found = obstacle or import_conditions.obstacle_to_fork()
+    root.send(LauncherReady(version, seconds, found, patches.probe_all()))
+    Launcher(root, keeper, obstacle).serve()
     os._exit(0)
 
 
-def _preload(modules: tuple[str, ...]) -> str:
+def import_for_tasks(modules: tuple[str, ...]) -> str:
     """Import what every task needs, with one thread. Return TensorFlow's version."""
     gc.disable()
     import_conditions.load_triton()
@@ -143,8 +154,8 @@ class _Child:
 class Launcher:
     """The sessions (one for each cluster), the children, and one poll for all of them."""
 
-    def __init__(self, root: Channel, keeper_fd: int):
-        self.root, self.keeper_fd = root, keeper_fd
+    def __init__(self, root: Channel, keeper_fd: int, obstacle: str = ""):
+        self.root, self.keeper_fd, self.obstacle = root, keeper_fd, obstacle
         self.poll = select.poll()
         self.asked_to_end = False
         self.sessions: dict[int, Channel] = {}
@@ -216,7 +227,7 @@ class Launcher:
     def _fork(self, session: int, request: ForkTask) -> None:
         pid = 0
         try:
-            obstacle = "" if request.fresh else import_conditions.obstacle_to_fork()
+            obstacle = "" if request.fresh else self.obstacle or import_conditions.obstacle_to_fork()
             fresh = request.fresh or bool(obstacle)
             sys.stdout.flush()
             pid = os.fork()

@@ -71,6 +71,11 @@ class TFCluster(SingletonConfigurable):
     text_bytes = Int(4000, help="Limit, in bytes, of a failure where no page shows it; 0: none.")
     saved_bytes = Int(200_000, help="Limit, in bytes, of the saved html and text of a cell.")
     warm = Bool(True, help="Start the launcher when the extension is loaded.")
+    keep_warm_s = Float(
+        600.0,
+        help="Seconds without a kernel after which a Jupyter server ends the process that has TensorFlow "
+        "imported for the next kernel; 0: each kernel imports it.",
+    )
 
     changes = 0  # how often a setting was changed
 

@@ -1,9 +1,10 @@
 """The extension of IPython: ``%load_ext tfmagic`` and ``%unload_ext tfmagic``."""
 
+import os
 import sys
 from typing import Any
 
-from tfmagic.backends import launcher_client
+from tfmagic.backends import launcher_client, templates
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import TfmagicError
 from tfmagic.failures import ipython_tracebacks
@@ -38,6 +39,8 @@ def load(shell: Any) -> None:
     awaited_cells.install(shell)
     if patches.TABLE.fits(patches.ERRORS):
         ipython_tracebacks.install(shell, lambda: 0 if has_page(shell) else config.text_bytes)
+    server = os.environ.get("JPY_PARENT_PID", "")
+    templates.join(int(server) if server.isdecimal() else 0, config.keep_warm_s)
     if config.warm:
         launcher_client.warm(launcher_client.Flavour())
 
