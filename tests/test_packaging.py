@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -22,6 +23,14 @@ ROOT = Path(__file__).parents[1]
 def dist(tmp_path_factory):
     """Return the folder with an sdist, and the wheel that was built from this sdist."""
     return build(tmp_path_factory.mktemp("dist"))
+
+
+def test_each_note_of_a_change_has_a_kind_that_the_changelog_has():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["towncrier"]
+    kinds = "|".join(kind["directory"] for kind in settings["type"])
+    names = {path.name for path in (ROOT / settings["directory"]).iterdir()}
+    assert [n for n in names - {"README.md"} if not re.fullmatch(rf"\+[\w.-]+\.({kinds})\.md", n)] == []
+    assert settings["start_string"] in (ROOT / settings["filename"]).read_text("utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ class TfmagicError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Return the lines that IPython shows: the message alone, since our frames would only hide it."""
-        self.__traceback__ = own_code.users_frames(self.__traceback__) or self.__traceback__  # for %debug
+        self.with_traceback(own_code.users_frames(self.__traceback__) or self.__traceback__)  # for %debug
         notes = getattr(self, "__notes__", ())
         return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}", *map(str, notes)]
 
@@ -49,6 +49,10 @@ class TaskDied(TfmagicError):
         task: Name of the task, such as ``worker-1``.
         exit_code: Its exit code; negative for the number of a signal; None if it is not known.
     """
+
+    message: str
+    task: str
+    exit_code: int | None
 
     def __init__(self, message: str, task: str = "", exit_code: int | None = None):
         super().__init__(message, task, exit_code)
@@ -79,6 +83,10 @@ class RemoteError(TfmagicError):
         type_name: Name of the original class, such as ``InvalidArgumentError``.
         text: The whole traceback as the task would have printed it.
     """
+
+    message: str
+    type_name: str
+    text: str
 
     def __init__(self, message: str, type_name: str = "Exception", text: str = ""):
         Exception.__init__(self, message)

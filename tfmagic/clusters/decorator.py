@@ -89,4 +89,4 @@ class ClusterDecorator:
         return await_on_cluster if inspect.iscoroutinefunction(fn) else run_on_cluster
 
 
-cluster = ClusterDecorator({})
+cluster: ClusterDecorator = ClusterDecorator({})

@@ -72,7 +72,7 @@ class TaskFile(h5py.File):
             advice = "name a file in it, which the parts will be beside"
             raise PartError(f"{os.fspath(base)!r} is a folder: {advice}")
         self.task, counts = resolve_task(task)
-        self.path = os.path.abspath(part_path(base, self.task))
+        self.path: str = os.path.abspath(part_path(base, self.task))
         self._beside = "" if mode == "r" else self.path + UNFINISHED
         # the datasets of `append`, open as long as the file: HDF5 writes what it holds of a dataset when that
         # is closed, and ignores a full disk at the end of an h5py object (measured: rows lost, no error)

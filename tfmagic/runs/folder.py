@@ -77,7 +77,7 @@ class RunFolder:
 
     def __init__(self, folder: Path):
         self.folder, self._path = folder, os.fspath(folder)
-        self.restored = False  # deleted and created again, which was not reported yet
+        self.restored: bool = False  # deleted and created again, which was not reported yet
         self._notes: dict[str, str] = {}  # written by this process: the content of each file
 
     def __str__(self) -> str:

@@ -49,7 +49,9 @@ class TensorBoardProcess:
     """
 
     def __init__(self, logdir: str, host: str, port: int, process: subprocess.Popen[bytes], run: RunFolder):
-        self.logdir, self.host, self.port = logdir, host, port
+        self.logdir: str = logdir
+        self.host: str = host
+        self.port: int = port
         self._process, self._run = process, run
 
     def __repr__(self) -> str:

@@ -86,10 +86,12 @@ class SharedWriter:
 
     def _set_up(self, path: str, how: tuple[Mode, str, int], copy_of: int = 0) -> None:
         self._connection, self._lock = None, threading.RLock()
-        self.path, self.mode, self._how = path, how[0], how
+        self._how = how
+        self.path: str = path
+        self.mode: Mode = how[0]
         self._copy_of = copy_of  # the process that writes for the notebook's `SharedWriter`, or 0
         self._owner = sessions.Owner()  # used outside of cells
-        self.closed = False  # takes no more rows
+        self.closed: bool = False  # takes no more rows
         self._thread = threading.current_thread()  # the thread that opened it
         self._known: dict[str, tuple[str, tuple[int, ...]]] = {}  # dtype and shape of a row, by dataset
 
