@@ -51,6 +51,13 @@ class ShardWriter:
         ShardError: The name, the task or a limit is invalid.
     """
 
+    index: int
+    count: int
+    max_records: int | None
+    max_bytes: int | None
+    overwrite: bool
+    run: str
+
     def __init__(
         self,
         path_pattern: shards.Paths,
@@ -63,18 +70,13 @@ class ShardWriter:
         run: str = "",
     ):
         self.compression: Compression = "gzip" if is_packed(compression) else None
-        self.index: int
-        self.count: int
         self.index, self.count = shard_owner.place_of(task)
         at_least = shard_owner.at_least
-        self.max_records: int | None = (
-            None if max_records is None else at_least(1, "max_records", max_records)
-        )
-        self.max_bytes: int | None = None if max_bytes is None else at_least(1, "max_bytes", max_bytes)
+        self.max_records = None if max_records is None else at_least(1, "max_records", max_records)
+        self.max_bytes = None if max_bytes is None else at_least(1, "max_bytes", max_bytes)
         if not isinstance(run, str):
             raise ShardError(f"run is a str, not {run!r}")
-        self.overwrite: bool = overwrite
-        self.run: str = run
+        self.overwrite, self.run = overwrite, run
         is_of_task = self.count > 1 and (task is None or isinstance(task, task_context.TaskContext))
         self._is_of_task = is_of_task and not run
         self.manifest: Manifest | None = None
