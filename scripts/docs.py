@@ -91,6 +91,8 @@ def lay_out() -> None:
         copy.write_text(_without_widgets(notebook), "utf-8")
     for page in sorted((ROOT / "notebooks").rglob("*.md")):
         (SOURCE / page.relative_to(ROOT)).write_text("---\norphan: true\n---\n" + _on_site(page), "utf-8")
+    for picture in sorted((ROOT / "notebooks").rglob("*.svg")):
+        shutil.copy(picture, SOURCE / picture.relative_to(ROOT))
     for page in (*(ROOT / "docs").glob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
         (SOURCE / page.name).write_text(_on_site(page), "utf-8")
     index = SOURCE / "index.md"

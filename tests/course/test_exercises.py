@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -154,7 +155,8 @@ def test_copies_have_outputs_only_on_request(tmp_path):
 def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):
     assert main(["course", str(tmp_path / "new")]) == 0
     copied = sorted(path.name for path in (tmp_path / "new").iterdir())
-    assert copied == [*(path.name for path in course.lesson_files()), "glossary.md"]
+    pictures = sorted(path.name for path in course.lesson_files()[0].parent.glob("*.svg"))
+    assert copied == sorted([*(path.name for path in course.lesson_files()), "glossary.md", *pictures])
     assert "jupyter lab" in capsys.readouterr().out
     assert main(["course", str(tmp_path / "new")]) == 1
     assert "already" in capsys.readouterr().err
@@ -171,6 +173,8 @@ def test_a_class_is_made_once_and_has_no_solutions(tmp_path, capsys, kind):
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
         is_open = path in handed_out
+        for name in re.findall(r"\]\((\w+\.svg)\)", str(notebook)):
+            assert (path.parent / name).exists(), f"{path.name}: {name}"
         assert bool(classroom.solutions(notebook)) != is_open
         numbers = [cell.metadata[kind] for cell in notebook.cells if kind in cell.metadata]
         assert (2 <= len(numbers) <= 3) == is_open

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfmagic.frontends.course.lessons import copy_glossary, lesson_files, read, without_outputs, write
+from tfmagic.frontends.course.lessons import copy_beside, lesson_files, read, without_outputs, write
 
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 _CHECK = re.compile(r'tfmagic\.course\.check\("(\d+\.\d)"\)')
@@ -62,7 +62,7 @@ def make_nbgrader(folder: Path) -> str:
         place = folder / "source" / path.stem
         place.mkdir()
         write(place / path.name, _assignment(path, _graded_cell))
-        copy_glossary(place)
+        copy_beside(place, [path])
     (folder / "nbgrader_config.py").write_text(_NBGRADER_CONFIG.format(timeout_s=_TIMEOUT_S))
     _write_solved(folder)
     return (
@@ -80,7 +80,7 @@ def make_otter(folder: Path) -> str:
         place = folder / path.stem
         (place / "tests").mkdir(parents=True)
         write(place / path.name, _assignment(path, _tested_cell))
-        copy_glossary(place)
+        copy_beside(place, [path])
         (place / "requirements.txt").write_text(f"tfmagic[lab]=={__version__}\n")
         for number, wrong in wrong_answers(read(path)).items():
             hidden = _HIDDEN.format(number=number, namespace="env", wrong=["", *wrong])
@@ -159,6 +159,7 @@ def _tested_cell(cell: Notebook, number: str, wrong: list[str]) -> None:
 def _write_solved(folder: Path) -> None:
     """Write each lesson with the right answers in its cells."""
     (folder / "solved").mkdir(exist_ok=True)
+    copy_beside(folder / "solved", lesson_files())
     for path in lesson_files():
         notebook = without_outputs(read(path))
         right = solutions(notebook)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def lesson_files() -> tuple[Path, ...]:
 
 
 def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
-    """Copy the lessons and their glossary into a folder, which is made; return the copies of the lessons.
+    """Copy the lessons, their pictures and the glossary into a folder, which is made; return the lessons.
 
     Args:
         with_outputs: Whether cells show the output of an earlier run; else a learner can predict it.
@@ -36,7 +37,7 @@ def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
     if present:
         raise FileExistsError(f"{folder} has {', '.join(present)} already; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
-    copy_glossary(folder)
+    copy_beside(folder, lessons)
     for lesson, path in zip(lessons, copies, strict=True):
         if with_outputs:
             shutil.copyfile(lesson, path)
@@ -45,10 +46,12 @@ def copy(folder: Path, *, with_outputs: bool = False) -> list[Path]:
     return copies
 
 
-def copy_glossary(folder: Path) -> None:
-    """Copy the words of the course into a folder, for which lessons have a link."""
-    name = "glossary.md"
-    shutil.copyfile(lesson_files()[0].with_name(name), folder / name)
+def copy_beside(folder: Path, lessons: Iterable[Path]) -> None:
+    """Copy the pictures and the glossary for which these lessons have a link into a folder."""
+    texts = [lesson.read_text("utf-8") for lesson in lessons]
+    for path in sorted(lesson_files()[0].parent.iterdir()):
+        if path.suffix != ".ipynb" and any(f"]({path.name})" in text for text in texts):
+            shutil.copyfile(path, folder / path.name)
 
 
 def without_outputs(notebook: dict[str, Any]) -> dict[str, Any]:
