@@ -51,6 +51,14 @@ def test_the_links_between_notebooks_lead_somewhere():
             assert not alone or "/" not in link, f"{path.name} is copied without {link}"
 
 
+def test_the_recorded_outputs_name_no_folder_of_the_machine_that_ran_them():
+    folder = course.lesson_files()[0].parents[1]
+    for path in folder.rglob("*.ipynb"):
+        for cell in nbformat.read(path, as_version=4).cells:
+            found = re.findall(r"(?<![\w.~])/[^ \"]*site-packages/", str(cell.get("outputs")))
+            assert not found, f"{path.name}: {found[0]}"
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_lesson_has_all_its_parts(name):
     notebook = nbformat.read(next(p for p in course.lesson_files() if p.name == name), as_version=4)
