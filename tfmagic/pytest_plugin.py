@@ -4,7 +4,8 @@
     def test_training(tfcluster):
         results = tfcluster.run(train, 0.01)
 
-    collection: a test uses the fixture ──→ the launcher imports TensorFlow in the background
+    collection: a test uses the fixture ──→ the launcher imports TensorFlow in the background; workers of
+                                            xdist have one import for all (`tfmagic.backends.templates`)
     set-up: marker → ClusterRequest → ClusterLease → a running cluster
     failure: a section of the report for each task
     tear-down: running calls are interrupted; the cluster is stopped, or kept for the tests that share it
@@ -19,6 +20,7 @@ test asks for one. All of it runs on pytest's thread.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -56,24 +58,36 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     about = "seconds after which a call on a tfcluster without a timeout of its own is stopped; 0: never"
     parser.getgroup("tfmagic").addoption("--tfcluster-timeout", type=float, metavar="SECONDS", help=about)
     parser.addini("tfcluster_timeout", about, default="0")
+    about = (
+        "seconds after which workers of xdist drop the import of TensorFlow that they share, if unused; 0: no"
+    )
+    parser.addini("tfcluster_keep_warm", about, default="600")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
     _timeout_s(config)
+    _keep_warm_s(config)
     client = sys.modules.get(_CLIENT)
     config.stash[_launchers] = client.running() if client is not None else ()
 
 
 def _timeout_s(config: pytest.Config) -> float:
     given = config.getoption("--tfcluster-timeout")
-    text = config.getini("tfcluster_timeout") if given is None else given
+    return _seconds("tfcluster_timeout", config.getini("tfcluster_timeout") if given is None else given)
+
+
+def _keep_warm_s(config: pytest.Config) -> float:
+    return _seconds("tfcluster_keep_warm", config.getini("tfcluster_keep_warm"))
+
+
+def _seconds(name: str, text: object) -> float:
     try:
-        seconds = float(text)
+        seconds = float(str(text))
     except ValueError:
         seconds = -1
     if not 0 <= seconds < float("inf"):
-        raise pytest.UsageError(f"tfcluster_timeout is a number of seconds, 0 or more, not {text!r}")
+        raise pytest.UsageError(f"{name} is a number of seconds, 0 or more, not {text!r}")
     return seconds
 
 
@@ -89,8 +103,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if "tfcluster" in getattr(item, "fixturenames", ()):
             with contextlib.suppress(pytest.fail.Exception):  # raised again when this test is set up
                 request = _request_of(item)
-                from tfmagic.backends import launcher_client
+                from tfmagic.backends import launcher_client, templates
 
+                if hasattr(session.config, "workerinput"):  # the workers of xdist share one import
+                    templates.join(os.getppid(), _keep_warm_s(session.config), must_announce=False)
                 launcher_client.warm(request.new_cluster().task_settings.flavour)
                 return
 

@@ -402,10 +402,20 @@ import pytest
 pytestmark = pytest.mark.tfcluster(scope="session")
 
 
+def note_template():
+    import psutil
+    from tfmagic.backends import launcher_client
+
+    (launcher,) = launcher_client.running()
+    with open(FOLDER / f"template-{os.getpid()}", "w") as file:
+        print(psutil.Process(launcher.process.pid).ppid(), file=file)
+
+
 class TestA:
     @pytest.mark.parametrize("n", range(3))
     def test_n(self, tfcluster, note, n):
         tfcluster.run(note)
+        note_template()
 
 
 class TestB(TestA):
@@ -419,13 +429,14 @@ class TestC:
 
     def test_kills_pytest(self, tfcluster, note):
         tfcluster.run(note)
+        note_template()
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_xdist_workers_share_nothing_and_a_killed_one_leaves_no_task(suite):
+def test_xdist_workers_share_one_import_and_a_killed_one_leaves_no_task(suite):
     suite.makeconftest(HELPERS)
-    suite.makepyfile(test_xdist=XDIST)
+    suite.makepyfile(test_xdist="from conftest import FOLDER\n" + XDIST)
     result = suite.runpytest_subprocess(
         *FLAGS, "-n", "2", "--dist", "load", "--max-worker-restart=0"
     )  # xdist's loadscope breaks when a worker is killed; the test that kills one is the last
@@ -434,7 +445,9 @@ def test_xdist_workers_share_nothing_and_a_killed_one_leaves_no_task(suite):
     assert re.search(r"Captured output of worker-1 -+\nwritten on a task\n", out)
     assert re.search(r"worker 'gw\d' crashed while running 'test_xdist.py::TestC::test_kills_pytest'", out)
     assert len(pids_in(suite.path)) >= 6  # a launcher and two tasks in each
-    wait_until(lambda: not alive(pids_in(suite.path)))
+    noted = [int(path.read_text()) for path in suite.path.glob("template-*")]
+    assert len(noted) == 2 and len(set(noted)) == 1, "TensorFlow was imported once for both"
+    wait_until(lambda: not alive(pids_in(suite.path) | set(noted)))
 
 
 def test_ctrl_c_ends_pytest_and_every_task(suite):

@@ -81,8 +81,11 @@ def test_a_module_that_would_be_found_first_makes_a_difference(record, tmp_path,
     assert "other modules" in record.difference(["", *sys.path], str(tmp_path / "elsewhere"))
 
 
-def test_another_order_makes_a_difference(record, folder, tmp_path):
+def test_only_where_a_name_is_found_first_makes_a_difference(record, folder, tmp_path):
     assert "other modules" in record.difference([str(tmp_path)], str(tmp_path))
+    (tmp_path / "recorded_module.py").touch()
+    assert record.difference([*sys.path, str(tmp_path)], str(folder)) == ""
+    assert "other modules" in record.difference([str(tmp_path), *sys.path], str(folder))
 
 
 def test_settings_of_keras_and_matplotlib_make_a_difference(record, tmp_path):

@@ -78,15 +78,11 @@ class LauncherProcess:
         self.root, theirs = channel_pair(LauncherReport)
         self.mark = orphans.new_mark()
         self.import_time = flavour.import_time
-        self._environ = {**_environ_of(flavour), orphans.MARK: self.mark}
-        self._preload = (
-            "tfmagic.multi_process_runner",
-            *{"pytest"}.intersection(sys.modules),
-        )  # users' tests
+        self._environment = environment_of(flavour)
         self._keeper: Future[subprocess.Popen[bytes] | templates.Borrowed | None] = Future()
         self._asker: templates.Asker | None = None
         if templates.can_ask() and not flavour.isolate:
-            self._asker = templates.Asker(templates.Environment(self._environ, self._preload))
+            self._asker = templates.Asker(self._environment)
             threading.Thread(None, self._ask, "tfmagic-keeper", (self._asker, theirs), daemon=True).start()
         else:
             with theirs:
@@ -107,7 +103,8 @@ class LauncherProcess:
             f"import os; from tfmagic.task import keeper; kernel = {os.getpid()}; "
             "pidfd = keeper.keep(os.pidfd_open(kernel), kernel); "
             "from tfmagic.task import launcher; "
-            f"launcher.main({theirs.fileno()}, pidfd, {self.flavour.isolate}, {self._preload!r})"
+            f"launcher.main({theirs.fileno()}, pidfd, {self.flavour.isolate}, "
+            f"{self._environment.preload!r})"
         )
         return start_in_lasting_thread(
             "tfmagic-keeper",
@@ -115,7 +112,7 @@ class LauncherProcess:
             path=import_path(),
             stdout=self._noise,
             stderr=self._noise,
-            env=self._environ,
+            env={**self._environment.environ, orphans.MARK: self.mark},
             pass_fds=[theirs.fileno()],
         )
 
@@ -272,6 +269,12 @@ def is_warm(flavour: Flavour) -> bool:
 def _environ_of(flavour: Flavour) -> dict[str, str]:
     environ = with_changes({**os.environ, **dict(flavour.env)}, dict(flavour.early))
     return {**environ, "TF_USE_LEGACY_KERAS": "1"} if flavour.legacy_keras else environ
+
+
+def environment_of(flavour: Flavour) -> templates.Environment:
+    """Return the environment in which a launcher of this flavour would import TensorFlow now."""
+    for_tests = {"pytest"}.intersection(sys.modules)
+    return templates.Environment(_environ_of(flavour), ("tfmagic.multi_process_runner", *for_tests))
 
 
 def running() -> tuple[LauncherProcess, ...]:

@@ -38,7 +38,8 @@ from tfmagic.protocol.template_messages import (
     TemplateAnswer,
 )
 from tfmagic.runs import orphans
-from tfmagic.runs.warm_folder import NEW, announce, announced_idle_s, make, warm_folder
+from tfmagic.runs.folder import state_dir
+from tfmagic.runs.warm_folder import NEW, Warm, announce, announced_idle_s, find, make, warm_folder
 from tfmagic.system.helper_process import start_interpreter
 from tfmagic.system.inherited_facts import inherited_facts
 from tfmagic.system.process_identity import Identity, identify
@@ -46,6 +47,7 @@ from tfmagic.system.process_identity import Identity, identify
 _ANSWER_S = 1.0  # of a template that has imported TensorFlow; it needs 0.05 s
 _IMPORT_S = 300.0  # of one that imports it; it needs 4 s
 _LOCK_S = 0.5
+_LOOK_S = 0.05
 _OF_ONE_PROCESS = frozenset({  # variables that differ between kernels and shells, and that no import reads
     orphans.MARK, "_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "WINDOWID", "TERM_SESSION_ID", "STY",
     "ITERM_SESSION_ID", "TMUX", "TMUX_PANE", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "SSH_AUTH_SOCK",
@@ -120,17 +122,23 @@ class Environment:
     Args:
         environ: The environment under which TensorFlow is imported.
         preload: Further modules that are imported for the tasks.
-
-    Attributes:
-        digest: The name of the environment.
     """
 
     def __init__(self, environ: Mapping[str, str], preload: tuple[str, ...]):
-        self.environ, self.preload, self.facts = dict(environ), preload, inherited_facts()
-        seen = sorted(item for item in environ.items() if item[0] not in _OF_ONE_PROCESS)
+        self.environ, self.preload = dict(environ), preload
+
+    @functools.cached_property
+    def facts(self) -> dict[str, str]:
+        """What this process has inherited."""
+        return inherited_facts()
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The name of the environment."""
+        seen = sorted(item for item in self.environ.items() if item[0] not in _OF_ONE_PROCESS)
         versions = [tfmagic.__version__, sys.version, *_interpreter()]
-        whole = json.dumps([versions, preload, seen, sorted(self.facts.items())])
-        self.digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        whole = json.dumps([versions, self.preload, seen, sorted(self.facts.items())])
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Asker:
@@ -176,7 +184,7 @@ class Asker:
             return None
         channel, patience_s = Channel(found[0], TemplateAnswer), found[1]
         kernel, path = os.pidfd_open(os.getpid()), tuple(import_path())
-        environ, facts = self._environment.environ, self._environment.facts
+        environ, facts = {**self._environment.environ, orphans.MARK: mark}, self._environment.facts
         try:
             with self._lock:
                 if self._is_cancelled:
@@ -322,6 +330,48 @@ def start(
             pass_fds=pass_fds,
         )
         process.wait()
+
+
+def start_asked(environment: Environment, lasts_s: float) -> Warm:
+    """Start a template that any kernel of this user can use, and wait until it has imported TensorFlow.
+
+    Raises:
+        LaunchError: There is one, or it could not be started; the message says why.
+    """
+    folder = warm_folder(None)
+    path = folder / environment.digest
+    output = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
+    try:
+        with locked(folder) as at:
+            for name in (environment.digest, environment.digest + NEW):
+                if (found := _connect(at, name)) is not None:
+                    found.close()
+                    raise LaunchError(
+                        "a process of this environment has TensorFlow imported already, or imports it now: "
+                        "tfmagic status  shows it, and  tfmagic reap  ends it"
+                    )
+            start(at, folder, environment, None, lasts_s, output)
+            waiting = _connect(at, environment.digest + NEW)
+        if waiting is not None:
+            with waiting:
+                _wait_for_import(waiting, path)
+        for warm in find(state_dir()):
+            if warm.place.path == path and path.exists():
+                return warm
+        text = os.pread(output, 4000, 0).decode("utf-8", "replace").strip()
+        raise LaunchError(f"TensorFlow could not be kept ready:\n{text or 'the process was killed'}")
+    except OSError as error:
+        raise LaunchError(f"{folder} cannot be used: {error}") from error
+    finally:
+        os.close(output)
+
+
+def _wait_for_import(waiting: socket.socket, path: Path) -> None:
+    """Wait until a template answers at once, or has ended, by a connection to it."""
+    poll = select.poll()
+    poll.register(waiting, select.POLLIN)
+    while not path.exists() and not poll.poll(_LOOK_S * 1000):
+        pass
 
 
 @functools.cache

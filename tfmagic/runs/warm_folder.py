@@ -115,6 +115,11 @@ class Place:
                 with contextlib.suppress(OSError):
                     os.unlink(f"{self.path}{ending}")
 
+    def remove_all(self) -> None:
+        """Delete the folder, since its owner has ended."""
+        self._is_removed = True
+        shutil.rmtree(self.path.parent, ignore_errors=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Warm:

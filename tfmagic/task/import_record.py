@@ -24,7 +24,7 @@ class ImportRecord:
 
     def __init__(self) -> None:
         self._began_ns = time.time_ns()
-        self._packages = list(_packages(sys.path, os.getcwd()))
+        self._packages = dict(_packages(sys.path, os.getcwd()))
         self._missing = {"sitecustomize", "usercustomize"}  # looked for and not found, if not loaded
         sys.meta_path.append(self)
 
@@ -41,7 +41,7 @@ class ImportRecord:
         self._changed = [file for file in self._files if _changed_at(file) > self._began_ns]
         self._names = {name.partition(".")[0] for name in sys.modules}
         self._missing -= self._names
-        self._places = list(self._look(sys.path, os.getcwd()))
+        self._places = self._look(sys.path, os.getcwd())
         self._cwd = os.getcwd()
         self._settings = list(_settings(self._cwd))
 
@@ -50,7 +50,7 @@ class ImportRecord:
         changed = (file for file, stamp in self._files.items() if _stamp(file) != stamp)
         for file in (*self._changed, *changed):
             return f"{file} has changed"
-        if list(_packages([folder for folder, _ in self._packages], "/")) != self._packages:
+        if dict(_packages(list(self._packages), "/")) != self._packages:
             return "a package was installed or removed"
         if list(_settings(self._cwd)) != self._settings:
             return _OTHER_SETTINGS
@@ -58,22 +58,27 @@ class ImportRecord:
 
     def difference(self, path: Sequence[str], cwd: str) -> str:
         """Return what another process with this `sys.path` and folder would import otherwise, or ""."""
-        if list(self._look(path, cwd)) != self._places:
+        if self._look(path, cwd) != self._places:
             return "sys.path, or the current folder, has other modules of the same names"
-        if list(_packages(path, cwd)) != self._packages:
+        if dict(_packages(path, cwd)) != self._packages:
             return "sys.path has other packages"
         if list(_settings(cwd)) != self._settings:
             return _OTHER_SETTINGS
         return ""
 
-    def _look(self, path: Sequence[str], cwd: str) -> Iterator[tuple[str, list[str]]]:
-        """Yield the folders of a path that have modules of the names that were looked for."""
+    def _look(self, path: Sequence[str], cwd: str) -> dict[str, str]:
+        """Return where each name that was looked for is found first, and the state of archives."""
+        found: dict[str, str] = {}
         for folder in _folders(path, cwd):
-            if not os.path.isdir(folder):  # an archive
-                if (stamp := _stamp(folder)) != (0, 0):
-                    yield folder, [str(stamp)]
-            elif found := sorted(entry.name for entry in os.scandir(folder) if self._counts(entry)):
-                yield folder, found
+            if os.path.isdir(folder):
+                with os.scandir(folder) as entries:
+                    counted = {
+                        entry.name.partition(".")[0]: entry.path for entry in entries if self._counts(entry)
+                    }
+                found = {**counted, **found}
+            else:
+                found[folder] = str(_stamp(folder))
+        return found
 
     def _counts(self, entry: os.DirEntry[str]) -> bool:
         name = entry.name.partition(".")[0]

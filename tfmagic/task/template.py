@@ -89,7 +89,7 @@ def _ending_with(owner: int, place: warm_folder.Place) -> Iterator[None]:
 
     def look(number: int, frame: object) -> None:
         if _has_ended(owner):
-            place.remove()
+            place.remove_all()
             os._exit(0)
 
     if owner < 0:
@@ -135,6 +135,7 @@ class Template:
         self.version, self.idle_s, self.is_over = version, idle_s, False
         self.obstacle = import_conditions.obstacle_to_fork()
         if self.obstacle:  # its launchers cannot fork tasks
+            print(f"no process can be forked from it, because of {self.obstacle}", file=sys.stderr)
             self._end_soon()
         else:
             place.open()
@@ -150,7 +151,10 @@ class Template:
         """Work until the owner ends, or nothing was to do for a while."""
         while (wait_s := self._wait_s()) >= 0:
             ready = self.poll.poll(wait_s * 1000)
-            if any(fd == self.owner for fd, _ in ready) or (self.is_over and not ready):
+            if any(fd == self.owner for fd, _ in ready):
+                self.place.remove_all()
+                return
+            if self.is_over and not ready:
                 return
             for fd, _ in ready:
                 if fd == self.listener.fileno():

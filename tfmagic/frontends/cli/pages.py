@@ -91,7 +91,8 @@ problem follows it. With a shape, the check is whether that cluster fits.""",
 Shows the clusters of this user's running notebooks and scripts, as their kernels
 write it into the run folders: for each cluster its owner, its folder, and the table
 of its tasks that %tfcluster status shows. --all adds the clusters that have ended,
-and those that died because their kernel was killed.""",
+and those that died because their kernel was killed. Below them are the processes that
+have TensorFlow imported for the next kernel: those of Jupyter servers, and of `warm`.""",
         (
             ("status", "the clusters that run"),
             ("status --all", "also those that have ended"),
@@ -219,15 +220,36 @@ complete, or not at all.""",
             ("2", "bad usage, no such file, the output exists, the disk is full"),
         ),
     ),
+    "warm": Page(
+        "import TensorFlow once for the scripts and tests that follow",
+        "[--minutes N]",
+        """\
+Starts a process in the background that imports TensorFlow. Until it ends, clusters of
+the same environment fork their tasks from it, and start in less than a second: those
+of `tfmagic run`, of scripts, of tests and of notebooks. The environment is the
+interpreter, the installed packages, the environment variables, the limits and rights
+of the process, and the modules on sys.path: where one of them differs, TensorFlow is
+imported as always. No task belongs to this process: tasks end with what has started
+them. `status` shows it. It ends after N minutes, or with `reap`.""",
+        (
+            ("warm", "for 30 minutes"),
+            ("warm --minutes 120", "for two hours"),
+            ("run train.py", "starts at once now"),
+        ),
+        (("0", "TensorFlow is imported"), ("1", "it runs already, or it failed"), ("2", "bad usage")),
+    ),
     "reap": Page(
-        "end the processes that a killed kernel left behind",
+        "end the processes that a killed kernel left behind, and those of `warm`",
         "[options]",
         """\
 Normally no process is left: kernel, keeper and launcher each end the rest. If all of
 them were killed together, this command ends the task processes that live on, and
 lists them. It identifies processes by pid, start time and boot, or by a mark that they
 inherited. It never goes by name, and never ends another user's process or one of a
-living kernel. The next start of a cluster does the same.""",
+living kernel. The next start of a cluster does the same.
+
+It also ends the processes that `warm` has started, and those that a killed Jupyter
+server has left.""",
         (
             ("reap", "end the processes"),
             ("reap --dry-run", "only list them"),

@@ -18,6 +18,7 @@ from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
 from tfmagic.system.advice import did_you_mean, program_name
 
 BAD_USAGE = 2
+MINUTES = 30.0  # of `tfmagic warm`
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
 _SHAPE = {"--workers", "--ps", "--chief", "--no-chief", "--evaluator"}
 
@@ -109,6 +110,9 @@ def make_parser(command: str) -> Parser:
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")
+        case "warm":
+            about = f"end it after that time ({MINUTES:g})"
+            add("--minutes", type=_minutes, default=MINUTES, metavar="N", help=about)
         case "explain":
             add("name", nargs="?", default="", metavar="NAME", help="a short name (default: list them)")
         case "course":
@@ -123,6 +127,13 @@ def make_parser(command: str) -> Parser:
         case "tfrecord":
             _add_tfrecord(parser)
     return parser
+
+
+def _minutes(text: str) -> float:
+    try:
+        return parse_seconds(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of minutes above 0") from None
 
 
 def overview() -> str:

@@ -1,11 +1,12 @@
-"""``tfmagic reap``: end the processes that a killed kernel left behind."""
+"""``tfmagic reap``: end the processes that a killed kernel left behind, and those of ``tfmagic warm``."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from tfmagic.errors import LaunchError
-from tfmagic.runs import folder, kernels, orphans
+from tfmagic.frontends.cli.warm import describe as describe_warm
+from tfmagic.runs import folder, kernels, orphans, warm_folder
 from tfmagic.runs.orphans import Leftover
 
 
@@ -20,6 +21,9 @@ def main(args: argparse.Namespace) -> int:
             return 1
         for left in orphans.reap(base):
             print(f"ended {describe(left)}")
+    for warm in warm_folder.find(base):
+        if warm.owner is None or warm.is_left_over:
+            print(f"{'would end' if args.dry_run or not warm.end() else 'ended'}: {describe_warm(warm)}")
     remaining = orphans.find(base)
     how = "would end" if args.dry_run else "could not end"
     for left in remaining:

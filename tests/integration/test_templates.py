@@ -1,0 +1,319 @@
+"""Launchers from a template: what a kernel shares with another one, and what it does not.
+
+See also test_cleanup, which ends kernels of both kinds, and tests/task/test_import_record.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ENDED_S, alive, wait_until
+
+from tfmagic.backends import templates
+from tfmagic.runs import warm_folder
+from tfmagic.system.process_identity import identify
+
+KERNEL = """
+import json, os, sys
+import tfmagic
+from tfmagic.backends import launcher_client, templates
+
+templates.join(int(sys.argv[1]), float(sys.argv[2]))
+cluster = tfmagic.Cluster(workers=1).start()
+(launcher,) = launcher_client.running()
+answer = {"pids": launcher.own_pids(), "is_borrowed": isinstance(launcher.process, templates.Borrowed)}
+answer["task"] = cluster.run(os.getpid, view="quiet")["worker-0"]
+while True:
+    print(json.dumps(answer), flush=True)
+    code = json.loads(sys.stdin.readline())
+    names = {"__name__": "__main__"}
+    exec(code, names)
+    answer = cluster.run(names["look"], view="quiet")["worker-0"]
+"""
+
+
+class Kernel:
+    """A process with a cluster of one worker, which asks the templates of an owner."""
+
+    def __init__(self, owner, idle_s=600, cwd=None, **options):
+        command = [sys.executable, "-c", KERNEL, str(owner), str(idle_s)]
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, text=True, cwd=cwd, **streams, **options)
+        try:
+            said = json.loads(self.process.stdout.readline())
+            self.task, self.is_borrowed, self.pids = said["task"], said["is_borrowed"], said["pids"]
+            self.parent = psutil.Process(self.pids["keeper"]).ppid()
+        except BaseException:
+            self.process.kill()
+            raise
+
+    @property
+    def below(self):
+        return {*self.pids.values(), self.task}
+
+    def look(self, function_source):
+        """Run a function `look` on the task."""
+        self.process.stdin.write(json.dumps(textwrap.dedent(function_source)) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+
+class Owner:
+    """A process that allows templates, as a Jupyter server does."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(["sleep", "1000"])
+        self.identity = identify(self.process.pid)
+        warm_folder.announce(self.identity, 600)
+        self.pid = self.process.pid
+
+    @property
+    def templates(self):
+        return [warm for warm in warm_folder.find(warm_folder.state_dir()) if warm.owner == self.identity]
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def owner(state_dir):
+    made = Owner()
+    yield made
+    made.close()
+    wait_until(lambda: not made.templates, ENDED_S)
+
+
+@pytest.fixture
+def kernel(owner):
+    with Kernel(owner.pid) as made:
+        assert made.is_borrowed
+        yield made
+
+
+def only(found):
+    (one,) = found
+    return one
+
+
+STATE = """
+def look():
+    import os, resource, signal, sys
+    from tfmagic.system.inherited_facts import inherited_facts
+
+    own = ("TF_CONFIG", "TFMAGIC_LAUNCHER")
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    kinds = [os.readlink(link).partition(":")[0] for link in links if os.path.exists(link)]
+    return {
+        "environ": {name: value for name, value in os.environ.items() if name not in own},
+        "facts": {name: value for name, value in inherited_facts().items()},
+        "cwd": os.getcwd(),
+        "path": sys.path,
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "fds": sorted(kind for kind in kinds if not kind.startswith("/")),
+        "leads": os.getsid(0) == os.getpid() == os.getpgid(0),
+        "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "sigint": signal.getsignal(signal.SIGINT).__class__.__name__,
+        "argv": sys.argv,
+        "modules": sorted(name for name in sys.modules if name.split(".")[0] in ("tensorflow", "keras", "IPython")),
+    }
+"""
+
+
+def test_a_task_is_as_one_whose_kernel_has_a_launcher_of_its_own(owner, tmp_path):
+    """What a fork inherits is the kernel's: variables, folder, limits, session, signals, open files."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    environ = {**os.environ, "JPY_SESSION_NAME": "a.ipynb"}
+    with Kernel(owner.pid, cwd=tmp_path / "first", env=environ) as first:
+        assert first.is_borrowed
+        environ = {**environ, "JPY_SESSION_NAME": "b.ipynb"}
+        options = {"cwd": tmp_path / "second", "env": environ}
+        with Kernel(owner.pid, **options) as borrowed, Kernel(owner.pid, idle_s=0, **options) as own:
+            assert borrowed.parent == first.parent == only(owner.templates).process.pid
+            assert not own.is_borrowed and own.parent == own.process.pid
+            seen, expected = borrowed.look(STATE), own.look(STATE)
+    assert seen.pop("modules") == expected.pop("modules")
+    assert seen["environ"]["JPY_SESSION_NAME"] == "b.ipynb" and seen["cwd"].endswith("second")
+    assert seen == expected
+
+
+def test_processes_of_a_kernel_carry_its_mark_and_no_other(kernel, owner):
+    """By it they are found if keeper and launcher were killed together."""
+    with Kernel(owner.pid) as other:
+        marks = []
+        for pids in (kernel.below, other.below, {kernel.parent}):
+            environs = [Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in pids]
+            marks.append(
+                {line for lines in environs for line in lines if line.startswith(b"TFMAGIC_LAUNCHER=")}
+            )
+    assert [len(found) for found in marks] == [1, 1, 1] and len(set.union(*marks)) == 3
+
+
+def test_a_killed_kernel_takes_its_task_and_no_other_along(kernel, owner):
+    with Kernel(owner.pid) as other:
+        other.process.kill()
+        wait_until(lambda: not alive(other.below), ENDED_S)
+        assert alive(kernel.below) == kernel.below and kernel.look("def look(): return 'works'") == "works"
+        assert alive({kernel.parent})
+
+
+def test_a_killed_launcher_takes_nothing_of_another_kernel_along(kernel, owner):
+    with Kernel(owner.pid) as other:
+        os.kill(other.pids["launcher"], signal.SIGKILL)
+        wait_until(lambda: not alive(other.below), ENDED_S)
+        assert kernel.look("def look(): return 'works'") == "works"
+
+
+def test_a_task_has_no_connection_of_another_kernel(kernel, owner):
+    """The sockets of a task, its launcher and its keeper have their other ends in this kernel alone."""
+    inodes = """
+    def look():
+        import os
+        parent = os.getppid()
+        fds = [f"/proc/{pid}/fd/{fd}" for pid in (parent, "self") for fd in os.listdir(f"/proc/{pid}/fd")]
+        links = [os.readlink(fd) for fd in fds if os.path.lexists(fd)]
+        return sorted(link for link in links if link.startswith("socket:"))
+    """
+    with Kernel(owner.pid) as other:
+        assert other.parent == kernel.parent
+        assert not set(kernel.look(inodes)) & set(other.look(inodes))
+
+
+def test_a_module_that_hides_one_of_tensorflows_is_imported(owner, kernel, tmp_path):
+    (tmp_path / "wrapt.py").write_text("raise ImportError('the module of the notebook')")
+    with Kernel(owner.pid) as same:
+        assert same.parent == kernel.parent
+    command = [sys.executable, "-c", KERNEL, str(owner.pid), "600"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "the module of the notebook" in done.stderr
+    assert kernel.parent == only(owner.templates).process.pid, "it serves other folders as before"
+
+
+def test_a_template_that_does_not_answer_is_not_waited_for(owner, kernel):
+    psutil.Process(kernel.parent).suspend()
+    try:
+        with Kernel(owner.pid) as other:
+            assert not other.is_borrowed
+    finally:
+        psutil.Process(kernel.parent).resume()
+    with Kernel(owner.pid) as other:
+        assert other.parent == kernel.parent
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_is_refused(owner, kernel):
+    """Also one that the permissions of the folder let in."""
+    code = (
+        "import ctypes, os, socket, sys; os.seteuid(65534); ctypes.CDLL(None).setfsuid(0); "
+        "sock = socket.socket(socket.AF_UNIX); sock.settimeout(20); sock.connect(sys.argv[1]); print(sock.recv(1))"
+    )
+    command = [sys.executable, "-c", code, only(owner.templates).place.path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "b''", done.stderr
+    assert kernel.look("def look(): return 1") == 1
+
+
+def test_bytes_that_are_not_ours_end_only_their_connection(owner, kernel):
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(20)
+        sock.connect(str(only(owner.templates).place.path))
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert sock.recv(1) == b""
+    with Kernel(owner.pid) as other:
+        assert other.parent == kernel.parent
+
+
+def test_a_killed_template_leaves_its_kernels_alone_and_another_one_takes_its_place(owner, kernel):
+    os.kill(kernel.parent, signal.SIGKILL)
+    with Kernel(owner.pid) as other:
+        assert other.is_borrowed and other.parent == only(owner.templates).process.pid != kernel.parent
+        assert kernel.look("def look(): return 'works'") == "works"
+        kernel.process.kill()
+        wait_until(lambda: not alive(kernel.below), ENDED_S)
+
+
+def test_a_package_that_was_installed_meanwhile_makes_a_new_import(owner, tmp_path):
+    (tmp_path / "old.dist-info").mkdir()
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    environ = {**os.environ, "PYTHONPATH": path}
+    with Kernel(owner.pid, env=environ) as before:
+        with Kernel(owner.pid, env=environ) as same:
+            assert same.parent == before.parent
+        (tmp_path / "new.dist-info").mkdir()
+        with Kernel(owner.pid, env=environ) as after:
+            assert after.is_borrowed and after.parent != before.parent
+        wait_until(lambda: not alive({before.parent}), ENDED_S)
+        assert before.look("def look(): return 'works'") == "works"
+
+
+def test_a_template_ends_with_its_owner_and_kernels_with_theirs(state_dir):
+    """The owner is killed while the template imports, and while a kernel uses it."""
+    brief = Owner()
+    command = [sys.executable, "-c", KERNEL, str(brief.pid), "600"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        wait_until(lambda: brief.templates)
+        brief.close()
+        wait_until(lambda: not brief.templates, ENDED_S)
+        said = json.loads(process.stdout.readline())
+        assert not said["is_borrowed"], "it starts a launcher of its own"
+        process.kill()
+    assert not warm_folder.warm_folder(brief.identity).exists()
+
+
+def test_a_template_without_a_kernel_ends_when_its_time_is_over(state_dir):
+    brief = Owner()
+    try:
+        with Kernel(brief.pid, idle_s=0.1) as kernel:
+            template = kernel.parent
+            assert kernel.is_borrowed and alive({template}), "a kernel uses it"
+        wait_until(lambda: not alive({template, *kernel.below}), ENDED_S)
+    finally:
+        brief.close()
+
+
+def test_an_owner_that_has_not_allowed_it_has_no_template(state_dir):
+    """As a server without the extension, or one that switches it off."""
+    brief = Owner()
+    try:
+        warm_folder.withdraw(brief.identity)
+        with Kernel(brief.pid) as kernel:
+            assert not kernel.is_borrowed and not brief.templates
+    finally:
+        brief.close()
+
+
+def test_the_name_of_an_environment_stands_for_what_an_import_can_see(monkeypatch):
+    def digest(environ, *preload):
+        return templates.Environment(environ, preload).digest
+
+    base = {"PATH": "/bin", "JPY_SESSION_NAME": "a.ipynb"}
+    assert digest(base) == digest({**base, "JPY_SESSION_NAME": "b.ipynb", "SHLVL": "2"})
+    others = {
+        digest(base),
+        digest({**base, "TF_ANY": "1"}),
+        digest({"PATH": "/usr/bin"}),
+        digest(base, "pytest"),
+    }
+    before = os.umask(0o027)
+    try:
+        others.add(digest(base))
+    finally:
+        os.umask(before)
+    monkeypatch.setattr("tfmagic.__version__", "0.0.1")
+    others.add(digest(base))
+    assert len(others) == 6

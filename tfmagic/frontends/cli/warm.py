@@ -1,0 +1,32 @@
+"""``tfmagic warm``: import TensorFlow once for the scripts, tests and notebooks that follow."""
+
+import argparse
+import sys
+import time
+
+from tfmagic.backends import launcher_client, templates
+from tfmagic.errors import LaunchError
+from tfmagic.runs.warm_folder import Warm
+from tfmagic.system.advice import program_name
+
+
+def main(args: argparse.Namespace) -> int:
+    """Start the process. Return 1 if there is one, or it could not be started."""
+    try:
+        environment = launcher_client.environment_of(launcher_client.Flavour())
+        warm = templates.start_asked(environment, args.minutes * 60)
+    except LaunchError as error:
+        print(f"{program_name()} warm: {error}", file=sys.stderr)
+        return 1
+    print(f"{describe(warm)}. Clusters of this environment start from it; {program_name()} reap  ends it")
+    return 0
+
+
+def describe(warm: Warm) -> str:
+    """Return the pid of a process that has TensorFlow imported, its Python, and when it ends."""
+    if warm.owner is None:
+        until = time.strftime("until %H:%M", time.localtime(warm.until))
+    else:
+        gone = ", which is gone" if warm.is_left_over else ""
+        until = f"for the kernels of pid {warm.owner.pid}{gone}"
+    return f"TensorFlow is imported in pid {warm.process.pid} ({warm.python}), {until}"
