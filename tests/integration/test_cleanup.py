@@ -9,11 +9,8 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 import warnings
 
 import psutil
@@ -447,77 +444,14 @@ def test_a_restarted_kernel_leaves_nothing_of_its_tasks_daemons(kernel_of_jupyte
     wait_until(lambda: not alive(old), ENDED_S)
 
 
-class Server:
-    """A real Jupyter server; kernels are started through its REST interface."""
-
-    def __init__(self, folder):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        environ = {
-            **os.environ,
-            "JUPYTER_CONFIG_DIR": str(folder),
-            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-        }
-        command = [
-            sys.executable,
-            "-m",
-            "jupyter_server",
-            f"--port={self.port}",
-            "--no-browser",
-            "--allow-root",
-        ]
-        self.log = (folder / "server.log").open("wb")
-        self.process = subprocess.Popen(
-            [
-                *command,
-                "--IdentityProvider.token=",
-                "--ServerApp.disable_check_xsrf=True",
-                f"--notebook-dir={folder}",
-            ],
-            env=environ,
-            stdout=self.log,
-            stderr=self.log,
-        )
-        wait_until(lambda: self.ask("GET", "api/status"), 60)
-
-    def ask(self, method, path, body=None):
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/{path}", method=method, data=body and json.dumps(body).encode()
-        )
-        with (
-            contextlib.suppress(urllib.error.URLError, ConnectionError),
-            urllib.request.urlopen(request) as reply,
-        ):
-            return json.load(reply)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.log.close()
-
-
 @SOAK  # ipykernel ends a kernel whose server has gone; a kernel that ends: above
 def test_a_killed_jupyter_server_takes_kernel_tasks_and_daemons_along(tmp_path):
-    from jupyter_client.blocking import BlockingKernelClient
+    from jupyter_server_process import JupyterServerProcess
 
-    server = Server(tmp_path)
-    try:
-        started = server.ask("POST", "api/kernels", {"name": "python3"})
-        (connection,) = wait_until(lambda: list(tmp_path.glob(f"runtime/kernel-{started['id']}.json")))
-        client = BlockingKernelClient(connection_file=str(connection))
-        client.load_connection_file()
-        client.start_channels(hb=False)  # it takes a kernel that is still starting for a dead one
-        try:
-            client.wait_for_ready(timeout=60)
-            for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", DAEMONS):
-                reply = client.execute_interactive(cell, timeout=120, output_hook=lambda message: None)
-                assert reply["content"]["status"] == "ok"
-            everyone = below(server.process.pid)
-            assert len(everyone) >= 3 + 2 * 3, "kernel, keeper, launcher and two tasks with two each"
-            server.process.kill()
-            wait_until(lambda: not alive(everyone), 1 + ENDED_S)  # the kernel looks once a second
-        finally:
-            client.stop_channels()
-    finally:
-        server.close()
+    with JupyterServerProcess(tmp_path) as server, server.client(server.start_kernel()) as run:
+        for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", DAEMONS):
+            run(cell)
+        everyone = below(server.process.pid)
+        assert len(everyone) >= 3 + 2 * 3, "kernel, keeper, launcher and two tasks with two each"
+        server.process.kill()
+        wait_until(lambda: not alive(everyone), 1 + ENDED_S)  # the kernel looks once a second

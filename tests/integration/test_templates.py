@@ -317,3 +317,102 @@ def test_the_name_of_an_environment_stands_for_what_an_import_can_see(monkeypatc
     monkeypatch.setattr("tfmagic.__version__", "0.0.1")
     others.add(digest(base))
     assert len(others) == 6
+
+
+CELL = "%%tfcluster --workers 2 --view text\nimport tensorflow as tf; tf.constant(1) + 1"
+WHO = """
+import json, os, psutil
+from tfmagic.backends import launcher_client
+(launcher,) = launcher_client.running()
+pids = launcher.own_pids()
+below = [child.pid for child in psutil.Process(pids["keeper"]).children(recursive=True)]
+print(json.dumps({"template": psutil.Process(pids["keeper"]).ppid(), "all": [os.getpid(), pids["keeper"], *below]}))
+"""
+
+
+def start_and_look(run):
+    run("%load_ext tfmagic")
+    assert "numpy=2" in run(CELL)
+    return json.loads(run(WHO))
+
+
+def test_a_restarted_kernel_of_a_jupyter_server_starts_from_its_template(tmp_path):
+    from jupyter_server_process import OURS, JupyterServerProcess
+
+    with JupyterServerProcess(tmp_path, OURS) as server:
+        kernel = server.start_kernel()
+        with server.client(kernel) as run:
+            first = start_and_look(run)
+        server.restart_kernel(kernel)
+        with server.client(kernel) as run:
+            second = start_and_look(run)
+            assert first["template"] == second["template"], "TensorFlow was imported once"
+            assert "template.main" in " ".join(psutil.Process(first["template"]).cmdline())
+            wait_until(lambda: not alive(first["all"]), ENDED_S)
+            everyone = {second["template"], *second["all"]}
+            assert len(alive(everyone)) == 6, "template, kernel, keeper, launcher, two tasks"
+            server.process.kill()
+            wait_until(lambda: not alive(everyone), 1 + ENDED_S)  # a kernel looks once a second
+
+
+@pytest.mark.soak  # an owner that ends: above; here it is a server, and another one follows
+def test_a_jupyter_server_that_was_started_again_has_a_template_of_its_own(tmp_path):
+    from jupyter_server_process import OURS, JupyterServerProcess
+
+    found = []
+    for _ in range(2):
+        with JupyterServerProcess(tmp_path, OURS) as server:
+            with server.client(server.start_kernel()) as run:
+                found.append(start_and_look(run)["template"])
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(30)
+        wait_until(lambda: not alive(found), ENDED_S)
+    assert len(set(found)) == 2
+
+
+def test_a_jupyter_server_can_be_told_to_keep_no_template(tmp_path):
+    from jupyter_server_process import OURS, JupyterServerProcess
+
+    (tmp_path / "jupyter_server_config.py").write_text("c.TFCluster.keep_warm_s = 0")
+    with JupyterServerProcess(tmp_path, OURS) as server:
+        owner = identify(server.process.pid)
+        assert b"metrics and logs" in (tmp_path / "server.log").read_bytes()
+        assert not warm_folder.announced_idle_s(owner)
+
+
+def test_scripts_start_from_the_process_that_tfmagic_warm_keeps(tmp_path):
+    (tmp_path / "script.py").write_text("import psutil\nprint([p.pid for p in psutil.Process().parents()])")
+
+    def tool(*words):
+        environ = {**os.environ, "TFMAGIC_STATE_DIR": str(tmp_path / "state")}
+        command = [sys.executable, "-m", "tfmagic", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
+
+    warm = tool("warm", "--minutes", "5")
+    try:
+        assert warm.returncode == 0, warm.stderr
+        (pid,) = (int(word) for word in warm.stdout.split() if word.isdecimal())
+        assert alive({pid})
+        again = tool("warm")
+        assert again.returncode == 1 and "imported already" in again.stderr
+        assert f"TensorFlow is imported in pid {pid}" in tool("status").stdout
+        for _ in range(2):
+            done = tool("run", "--workers", "1", "script.py")
+            assert done.returncode == 0 and f" {pid}," in done.stdout, done.stdout + done.stderr
+        assert f"would end: TensorFlow is imported in pid {pid}" in tool("reap", "--dry-run").stdout
+        assert alive({pid})
+    finally:
+        reap = tool("reap")
+    assert f"ended: TensorFlow is imported in pid {pid}" in reap.stdout
+    wait_until(lambda: not alive({pid}), ENDED_S)
+    assert "TensorFlow is imported" not in tool("status").stdout
+    assert tool("warm", "--minutes", "0").returncode == 2
+
+
+def test_an_import_that_fails_is_reported_by_tfmagic_warm(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('broken build of TensorFlow')")
+    environ = {**os.environ, "TFMAGIC_STATE_DIR": str(tmp_path / "state"), "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "tfmagic", "warm"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "broken build of TensorFlow" in done.stderr
+    assert not warm_folder.find(tmp_path / "state")

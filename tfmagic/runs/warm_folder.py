@@ -137,6 +137,14 @@ class Warm:
     started: float
     until: float
 
+    def __str__(self) -> str:
+        if self.owner is None:
+            until = time.strftime("until %H:%M", time.localtime(self.until))
+        else:
+            gone = ", which is gone" if self.is_left_over else ""
+            until = f"for the kernels of pid {self.owner.pid}{gone}"
+        return f"TensorFlow is imported in pid {self.process.pid} ({self.python}), {until}"
+
     @property
     def is_left_over(self) -> bool:
         """Check whether its owner is gone."""

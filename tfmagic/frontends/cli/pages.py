@@ -234,7 +234,6 @@ them. `status` shows it. It ends after N minutes, or with `reap`.""",
         (
             ("warm", "for 30 minutes"),
             ("warm --minutes 120", "for two hours"),
-            ("run train.py", "starts at once now"),
         ),
         (("0", "TensorFlow is imported"), ("1", "it runs already, or it failed"), ("2", "bad usage")),
     ),

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from tfmagic.errors import LaunchError
-from tfmagic.frontends.cli.warm import describe as describe_warm
 from tfmagic.runs import folder, kernels, orphans, warm_folder
 from tfmagic.runs.orphans import Leftover
 
@@ -23,7 +22,7 @@ def main(args: argparse.Namespace) -> int:
             print(f"ended {describe(left)}")
     for warm in warm_folder.find(base):
         if warm.owner is None or warm.is_left_over:
-            print(f"{'would end' if args.dry_run or not warm.end() else 'ended'}: {describe_warm(warm)}")
+            print(f"{'would end' if args.dry_run or not warm.end() else 'ended'}: {warm}")
     remaining = orphans.find(base)
     how = "would end" if args.dry_run else "could not end"
     for left in remaining:

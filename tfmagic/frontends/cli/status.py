@@ -5,7 +5,6 @@ import textwrap
 import time
 from pathlib import Path
 
-from tfmagic.frontends.cli.warm import describe as describe_warm
 from tfmagic.runs import folder as runs
 from tfmagic.runs import warm_folder
 from tfmagic.runs.schemas import as_json, cluster_report
@@ -36,7 +35,7 @@ def main(args: argparse.Namespace) -> int:
     if not any(snapshot.live or snapshot.kept_until for snapshot in seen):
         print(f"no cluster runs here, by the state folder {base}")
     for warm in warm_folder.find(base):
-        print(describe_warm(warm))
+        print(warm)
     if len(shown) < len(seen):
         states = [state_of(snapshot) for snapshot in seen]
         died, far = states.count("died"), states.count("elsewhere")

@@ -2,11 +2,9 @@
 
 import argparse
 import sys
-import time
 
 from tfmagic.backends import launcher_client, templates
 from tfmagic.errors import LaunchError
-from tfmagic.runs.warm_folder import Warm
 from tfmagic.system.advice import program_name
 
 
@@ -18,15 +16,5 @@ def main(args: argparse.Namespace) -> int:
     except LaunchError as error:
         print(f"{program_name()} warm: {error}", file=sys.stderr)
         return 1
-    print(f"{describe(warm)}. Clusters of this environment start from it; {program_name()} reap  ends it")
+    print(f"{warm}. Clusters of this environment start from it; {program_name()} reap  ends it")
     return 0
-
-
-def describe(warm: Warm) -> str:
-    """Return the pid of a process that has TensorFlow imported, its Python, and when it ends."""
-    if warm.owner is None:
-        until = time.strftime("until %H:%M", time.localtime(warm.until))
-    else:
-        gone = ", which is gone" if warm.is_left_over else ""
-        until = f"for the kernels of pid {warm.owner.pid}{gone}"
-    return f"TensorFlow is imported in pid {warm.process.pid} ({warm.python}), {until}"
