@@ -81,4 +81,8 @@ class TaskNames:
 
     def has_own(self, name: str) -> bool:
         """Check whether the name is the task's own, so that the notebook's is not sent."""
-        return name in self.owned or name in self.pushed or any(name in c for c in self.coming.values())
+        return (
+            name in self.owned
+            or name in self.pushed
+            or (bool(self.coming) and any(name in c for c in self.coming.values()))
+        )

@@ -245,8 +245,9 @@ class ClusterCells:
             raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
 
     def _note_ran(self, job: Job, succeeded: bool) -> None:
-        command, tasks = job.command, tuple(task.name for task in job.tasks)
+        command = job.command
         if command.is_users and command.source.strip():
+            tasks = tuple(task.name for task in job.tasks)
             self.ran.append(
                 RanCell(command.cell, command.prompt, command.source, command.show_value, tasks, succeeded)
             )

@@ -4,7 +4,7 @@ Only this module unpickles values in the notebook, in the thread that waited for
 """
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
@@ -129,6 +129,12 @@ class TaskResults(Mapping[str, T], Generic[T]):
             known = ", ".join(self._values)
             hint = f"; use .of({name!r}) for the tasks of a type" if name in TASK_TYPES else ""
             raise KeyError(f"no result of {name!r}; there are results of {known}{hint}") from None
+
+    def values(self) -> ValuesView[T]:
+        return self._values.values()
+
+    def items(self) -> ItemsView[str, T]:
+        return self._values.items()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

@@ -134,9 +134,9 @@ class TaskVariables:
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
         for task, names in self.names_of(prepared.attempts).items():
-            if prepared.carried[task] is not NOTHING:
+            if prepared.carried[task] is not NOTHING or prepared.modules:
                 names.note(prepared.carried[task])
-            names.modules = self._modules_after(prepared, task, names)
+                names.modules = self._modules_after(prepared, task, names)
 
     def _modules_after(self, prepared: Prepared, task: TaskId, names: TaskNames) -> dict[str, Stamp]:
         """Return the stamps of the modules that a task has imported when it has run a cell."""
@@ -150,9 +150,9 @@ class TaskVariables:
         """
         found: dict[str, list[TaskId]] = {}
         for task, names in self.names_of(prepared.attempts).items():
-            if not (modules := self._modules_after(prepared, task, names)):
+            if not (names.modules or prepared.modules or prepared.carried[task].modules):
                 continue
-            changed = user_modules.changed_since(modules)
+            changed = user_modules.changed_since(self._modules_after(prepared, task, names))
             for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
                 found.setdefault(name, []).append(task)
             names.told |= changed
