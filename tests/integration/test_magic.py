@@ -343,6 +343,18 @@ def test_several_clusters_and_the_line_magic(notebook):
         notebook.run("%tfcluster stop --cluster third")
 
 
+def test_messages_have_lines_that_can_be_copied(notebook):
+    notebook.run("%tfcluster start --workers 2 --cluster second")
+    with pytest.raises(
+        UsageError, match="no cluster 'default' .*, or name another one with --cluster second$"
+    ):
+        notebook.run("%tfcluster stacks")
+    with pytest.raises(UsageError, match="%tfcluster restart --env 'A=1 2' --env B=3 --cluster second$"):
+        notebook.run("%%tfcluster --cluster second --env 'A=1 2' --env B=3\n1")
+    with pytest.raises(NameError, match="on worker-0, worker-1: nope: there is no such variable"):
+        notebook.run("%tfcluster pull nope --cluster second")
+
+
 def test_local_runs_the_cell_in_the_notebook_as_well(notebook):
     notebook.run("n = 2")
     out = notebook.run("%%tfcluster --workers 1 --local --out r\nimport os\npid = os.getpid()\nn + 1")

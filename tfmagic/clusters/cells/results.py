@@ -256,7 +256,7 @@ def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
 
 def _raise_failed_pulls(outcome: CellState) -> None:
     failed: dict[tuple[str, FailedPull], list[str]] = {}
-    for task, result in outcome.outcomes.items():
+    for task, result in sorted(outcome.outcomes.items()):
         for pull in getattr(result, "failed_pulls", {}).items():
             failed.setdefault(pull, []).append(task.name)
     if not failed:

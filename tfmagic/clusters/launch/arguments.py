@@ -94,9 +94,9 @@ class ShapeOptions:
         if self.backend not in (None, running.backend or "local"):
             found.append(f"--backend {self.backend}")
         if self.resources and self.resources != running.resources:
-            found.append("--resource")
+            found += ShapeOptions(resources=self.resources).words
         if self.env and self.env != running.env:
-            found.append("--env")
+            found += ShapeOptions(env=self.env).words
         if self.isolate and not running.isolate:
             found.append("--isolate")
         if not self.keras_fix and running.keras_fix:

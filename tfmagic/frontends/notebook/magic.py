@@ -334,9 +334,11 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """Return the cluster of that name, running or stopped; raise `UsageError` if there is none."""
         if name not in self.clusters:
             question = did_you_mean(name, self.clusters)
+            others = [f"--cluster {other}" for other, cluster in self.clusters.items() if cluster.running]
+            or_name = f", or name another one with {' or '.join(others)}" if others else ""
             raise UsageError(
                 f"there is no cluster {name!r} ({self.running_names()}){question}; start it with "
-                f"%tfcluster start{reports.naming(name)}"
+                f"%tfcluster start{reports.naming(name)}{or_name}"
             )
         return self.clusters[name]
 
