@@ -122,7 +122,9 @@ def make_parser(command: str) -> Parser:
                 "--with-outputs", action="store_true", help="for reading: cells show the output of a run"
             )
             kinds.add_argument(
-                "--format", choices=("nbgrader", "otter"), help="for a class: assignments that are graded"
+                "--format",
+                choices=("nbgrader", "otter", "slides"),
+                help="for a class: assignments that are graded, or slides",
             )
         case "tfrecord":
             _add_tfrecord(parser)

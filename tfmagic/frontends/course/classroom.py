@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.frontends.course.lessons import copy_beside, lesson_files, read, without_outputs, write
+from tfmagic.frontends.course.slides import make_slides
 
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 _CHECK = re.compile(r'tfmagic\.course\.check\("(\d+\.\d)"\)')
@@ -94,7 +95,11 @@ def make_otter(folder: Path) -> str:
     )
 
 
-MAKERS: Mapping[str, Callable[[Path], str]] = {"nbgrader": make_nbgrader, "otter": make_otter}
+MAKERS: Mapping[str, Callable[[Path], str]] = {
+    "nbgrader": make_nbgrader,
+    "otter": make_otter,
+    "slides": make_slides,
+}
 
 
 def solutions(notebook: Notebook) -> dict[str, str]:
