@@ -11,6 +11,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from conftest import alive, wait_until
 
@@ -21,7 +22,7 @@ from tfmagic.backends.remote.messages import (
     LEASE_OVER,
     TAKEN_OVER,
     AgentSetup,
-    HostReport,
+    HostReports,
     KeptTask,
     LaunchTask,
     ReadAgain,
@@ -57,7 +58,7 @@ class Client:
 
     def __init__(self, agent):
         self.agent, self.sent, self.batch, self.log = agent, 0, 0, b""
-        self.decoder = Decoder(HostReport)
+        self.decoder, self.waiting = Decoder(HostReports), []
 
     def attach(self, *opened):
         """Take the agent over, as the driver of a kernel that attaches."""
@@ -68,7 +69,7 @@ class Client:
 
     def order(self, order, task="", cell=0):
         frame, handles = encode(order)
-        parcel = task, cell, frame, range(len(handles))
+        parcel = [task] if task else [], cell, frame, range(len(handles))
         self.sent += 1
         self.agent.perform(self.sent, [parcel], *map(memory_files.read, handles))
 
@@ -79,14 +80,16 @@ class Client:
     def wait_for(self, kinds, timeout_s=60):
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
+            while self.waiting:
+                if isinstance(event := self.waiting.pop(0), kinds):
+                    return event
             found = self.agent.poll(self.batch + 1, 5.0)
             self.batch = found.number
             self.log += b"".join(content for name, _, content in found.files if name.endswith(".log"))
-            for frame, contents in found.frames:
-                self.contents = contents
-                event = self.decoder.decode_frame(frame, list(map(memory_files.receive, contents)))
-                if isinstance(event, kinds):
-                    return event
+            if found.frame:
+                self.contents = found.contents
+                handles = list(map(memory_files.receive, found.contents))
+                self.waiting += self.decoder.decode_frame(found.frame, handles).reports
         raise TimeoutError(self.log)
 
     def run(self, source):
@@ -156,6 +159,25 @@ def test_a_large_value_is_copied_only_to_another_machine(state_dir, tmp_path):
         assert loads(returned.value, {}) == bytes(1 << 20)
         assert [isinstance(content, tuple) for content in client.contents] == [shares_memory]
         agent.close()
+
+
+def test_one_order_runs_a_cell_on_all_tasks_of_the_host_and_one_answer_has_their_ends(client, tmp_path):
+    other = TaskId("worker", 1)
+    boot = boot_of(client, tmp_path)
+    for task in (TASK, other):
+        client.order(LaunchTask(msgspec.structs.replace(boot, task=task, shape_tasks=(TASK, other)), 0))
+        client.wait_for(TaskReady)
+    cell = RunCell(cell=5, source="open(__import__('os').environ['X'], 'w')", tasks=(TASK, other))
+    frame, _ = encode(cell)
+    client.sent += 1
+    client.agent.perform(client.sent, [([TASK.name, other.name], 5, frame, [])])
+    ended = [client.wait_for((CellReturned, CellRaised)) for _ in range(2)]
+    assert {event.task for event in ended} == {TASK, other}
+    assert {event.error.type_name for event in ended} == {"KeyError"}
+    missing = TaskId("worker", 9)
+    client.sent += 1
+    client.agent.perform(client.sent, [([TASK.name, missing.name], 6, frame, [])])
+    assert client.wait_for((CellReturned, CellRaised)).task == TASK
 
 
 def test_an_order_that_fails_on_its_host_is_answered_and_the_next_ones_are_performed(

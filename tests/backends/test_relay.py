@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import msgspec
@@ -31,7 +32,7 @@ from tfmagic.backends.remote.relay import Host, Relay
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRaised, TaskLost
+from tfmagic.protocol.events import CellRaised, HostSilent, TaskLost
 from tfmagic.protocol.payload import LOST, OwnedHandle
 from tfmagic.runs.folder import create_run
 from tfmagic.system.advice import Step
@@ -48,11 +49,12 @@ class Engine:
     """A host for each task; keeps what it is asked to perform, and has no room for some contents."""
 
     own_node = "here"
-    batch = LEASE_OVER, 0, 0.0, [], []
+    batch = LEASE_OVER, 0, 0.0, [], b"", []
 
     def __init__(self):
         self.performed, self.forgotten, self.lease_over = [], [], threading.Event()
         self.closed, self.dead_nodes = threading.Event(), []
+        self.gives_signs = False
 
     def connect(self, address, step):
         pass
@@ -67,17 +69,22 @@ class Engine:
         for node in nodes:
             yield node, (f"host-of-{node}", {}, False)
 
-    def perform(self, agent, number, parcels, contents):
-        if agent in self.forgotten:
-            raise FullStoreError("this actor is broken")
-        self.performed += [(agent, number + i, frame) for i, (_, _, frame, _) in enumerate(parcels)]
+    def call(self, agent, method, *args):
+        if method == "perform":
+            number, parcels, _ = args
+            if agent in self.forgotten:
+                raise FullStoreError("this actor is broken")
+            self.performed += [(agent, number + i, *parcel[::2]) for i, parcel in enumerate(parcels)]
+        return method
 
-    def poll(self, agent, number, timeout_s):
-        return agent
-
-    def answer(self, poll):
+    def answer(self, call):
+        if call == "beat":
+            return None
         wait_until(lambda: self.closed.is_set() or self.lease_over.is_set(), 60)
         return self.batch
+
+    def has_answer(self, call):
+        return self.gives_signs
 
     def put(self, content):
         if bytes(content) == b"too much":
@@ -124,17 +131,28 @@ def kernel(tmp_path):
 
 def deliver(task, content=b"", cell=0):
     handles = (memory_files.write(content),) if content else ()
-    return Orders((Deliver(task, b"frame", handles, to_task=True, cell=cell),))
+    return Orders((Deliver([task], b"frame", handles, to_task=True, cell=cell),))
+
+
+def test_an_order_for_all_tasks_goes_to_each_host_once(kernel):
+    engine, reports = kernel
+    reports.send(Orders((Deliver([ZERO, ONE], b"all", to_task=True, cell=1), Deliver([ONE], b"one"))))
+    wait_until(lambda: len(engine.performed) == 3)
+    assert engine.performed == [
+        (ZERO.name, 1, [ZERO.name], b"all"),
+        (ONE.name, 1, [ONE.name], b"all"),
+        (ONE.name, 2, [], b"one"),
+    ]
 
 
 def test_an_order_for_whose_values_no_room_is_left_is_answered_and_the_next_ones_go_on(kernel):
     engine, reports = kernel
     reports.send(deliver(ZERO, b"too much", 7), deliver(ONE, b"little", 7), deliver(ZERO))
-    assert reports.receive() == OrderFailed(ZERO, 7, "FullStoreError: the object store is full")
+    assert reports.receive() == OrderFailed((ZERO,), 7, "FullStoreError: the object store is full")
     wait_until(lambda: len(engine.performed) == 2)
-    assert sorted(engine.performed) == [(ZERO.name, 1, b"frame"), (ONE.name, 1, b"frame")]
+    assert {(agent, number) for agent, number, *_ in engine.performed} == {(ZERO.name, 1), (ONE.name, 1)}
     reports.send(deliver(ZERO))
-    wait_until(lambda: (ZERO.name, 2, b"frame") in engine.performed)
+    wait_until(lambda: (ZERO.name, 2, [ZERO.name], b"frame") in engine.performed)
 
 
 def test_an_order_whose_descriptor_was_lost_is_answered(kernel, monkeypatch):
@@ -143,7 +161,7 @@ def test_an_order_whose_descriptor_was_lost_is_answered(kernel, monkeypatch):
     monkeypatch.setattr(Channel, "_take_handles", lambda self, count: [OwnedHandle(LOST)] * count)
     reports.send(deliver(ONE, b"x", 3))
     failed = reports.receive()
-    assert (failed.task, failed.cell) == (ONE, 3) and "too many open files" in failed.reason
+    assert (failed.tasks, failed.cell) == ((ONE,), 3) and "too many open files" in failed.reason
 
 
 def test_a_host_whose_agent_cannot_be_called_is_lost_and_the_others_go_on(kernel):
@@ -153,7 +171,7 @@ def test_a_host_whose_agent_cannot_be_called_is_lost_and_the_others_go_on(kernel
     lost = reports.receive()
     assert isinstance(lost, HostLost) and lost.tasks == (ZERO,)
     assert lost.reason == "its agent on host-of-worker-0 is lost: FullStoreError: this actor is broken"
-    wait_until(lambda: [agent for agent, _, _ in engine.performed] == [ONE.name])
+    wait_until(lambda: [agent for agent, *_ in engine.performed] == [ONE.name])
 
 
 def test_a_host_is_lost_with_its_node_whatever_words_the_engine_has_for_it(kernel):
@@ -172,7 +190,7 @@ def test_a_host_is_lost_with_its_node_whatever_words_the_engine_has_for_it(kerne
 def test_a_host_writes_nothing_but_the_files_of_tasks(kernel, tmp_path, name):
     engine, reports = kernel
     before = set(tmp_path.parent.rglob("*"))
-    engine.batch = 1, 0, 0.0, [(name, None, b"x"), ("worker-0.log", 0, b"x")], []
+    engine.batch = 1, 0, 0.0, [(name, None, b"x"), ("worker-0.log", 0, b"x")], b"", []
     engine.lease_over.set()
     lost = [reports.receive() for _ in (ZERO, ONE)]
     assert all(f"it wants to write the file {name!r}" in report.reason for report in lost)
@@ -193,6 +211,25 @@ def test_a_task_that_was_lost_by_its_lease_is_told_with_the_setting(kernel):
     reasons = {reports.receive().reason for _ in (ZERO, ONE)}
     assert all("heard nothing of this notebook for 40 s (lease_s)" in reason for reason in reasons)
     assert all(str(Step("configure", lease_s=80)) in reason for reason in reasons)
+
+
+def test_a_host_whose_report_is_late_is_silent_only_if_it_gives_no_sign(monkeypatch, tmp_path):
+    engine, (reports, theirs) = Engine(), channel_pair(DriverReport)
+    end, host = Channel(theirs, Orders), Host([ZERO], "agent", is_served=True)
+    relay = Relay(engine, end, str(tmp_path), 10.0, 40.0, None)
+    try:
+        for gives_signs, late_s, is_silent in ((True, 8, False), (True, 12, False), (False, 12, True)):
+            engine.gives_signs, host.heard = gives_signs, time.monotonic() - late_s
+            relay._look_at(host)
+            assert host.is_silent == is_silent
+        assert reports.receive() == HostSilent((ZERO,), "", True)
+        engine.gives_signs = True
+        relay._look_at(host)
+        assert reports.receive() == HostSilent((ZERO,), "", False)
+    finally:
+        relay.close()
+        reports.close()
+        end.close()
 
 
 class StandIn:
@@ -257,9 +294,20 @@ def test_orders_wait_for_a_driver_that_does_not_read_and_the_backend_does_not(ba
     assert not backend._is_full
 
 
+def test_a_command_for_several_tasks_is_encoded_once_and_keeps_its_place(backend):
+    backend, driver = backend
+    cell, other = RunCell(cell=1), RunCell(cell=2)
+    backend._processes[ONE] = backend._processes[ZERO]
+    for task, command in ((ZERO, cell), (ONE, cell), (ONE, other), (ZERO, cell)):
+        backend.send(task, command)
+    backend.wait(0)
+    _, *found = driver.theirs.receive().orders
+    assert [(order.tasks, order.cell) for order in found] == [([ZERO, ONE], 1), ([ONE], 2), ([ZERO], 1)]
+
+
 def test_a_cell_that_was_not_passed_on_raises_and_a_launch_that_was_not_ends_the_task(backend):
     backend, driver = backend
-    driver.theirs.send(OrderFailed(ZERO, 5, "FullStoreError: no room"), OrderFailed(ZERO, 0, "no room"))
+    driver.theirs.send(OrderFailed((ZERO,), 5, "FullStoreError: no room"), OrderFailed((ZERO,), 0, "no room"))
     backend.wait(60)
     raised, lost = backend.take_events()
     assert isinstance(raised, CellRaised) and raised.cell == 5

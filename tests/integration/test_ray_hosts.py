@@ -43,11 +43,11 @@ class KernelOnHost:
 
 
 @contextmanager
-def kernel_on(hosts, host, nodes, folder):
+def kernel_on(hosts, host, nodes, folder, settings=SLOW_DETECTION):
     """Start a kernel on a host, whose folder has no other modules that a notebook would send."""
     script = Path(shutil.copy(ray_kernel.__file__, folder))
     errors = folder / f"{host}.err"
-    environ = {**os.environ, **nodes.driver_variables(), **SLOW_DETECTION, "TFMAGIC_STATE_DIR": str(folder)}
+    environ = {**os.environ, **nodes.driver_variables(), **settings, "TFMAGIC_STATE_DIR": str(folder)}
     with errors.open("w") as file:
         words = [sys.executable, str(script)]
         pipe = subprocess.PIPE
@@ -120,6 +120,22 @@ def test_a_host_that_was_cut_off_is_silent_and_returns_or_is_lost_and_ends_its_t
         hosts.join(2)
         wait_until(lambda: not nodes.nodes[2].pids(), ENDED_S)  # Ray does not take it back
         assert kernel.ask("run_something") == ""
+
+
+@pytest.mark.soak
+def test_a_value_that_is_longer_on_its_way_than_a_lease_is_no_silent_host(tmp_path):
+    with (
+        ray_on_hosts(2, settings=SLOW_DETECTION) as (hosts, nodes),
+        kernel_on(hosts, 0, nodes, tmp_path) as kernel,
+    ):
+        kernel.ask("start", address=nodes.address, workers=2, suspect_s=2, lease_s=3)
+        before = kernel.ask("tasks")
+        (far,) = (task for task, (host, _) in before.items() if host == address_of(1))
+        hosts.limit(1, bits_per_s=16_000_000)
+        size = 12 << 20  # more than 6 s
+        for what in ("pull", "push"):
+            assert kernel.ask("transfer", what=what, task=far, size=size) == [size, False]
+        assert kernel.ask("tasks") == before
 
 
 @pytest.mark.soak

@@ -6,7 +6,9 @@ A line is JSON: the name of a function and its arguments. What it returns is pri
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import time
 from typing import Any
 
@@ -14,6 +16,7 @@ import tfmagic
 from tfmagic.errors import TfmagicError
 
 cluster: Any = None
+counting: Any = None
 PATIENCE_S = 90.0
 
 
@@ -46,6 +49,23 @@ def count_on_parameter_servers() -> Any:
     return dict(cluster.run(_count, view="quiet"))
 
 
+def run_name() -> str:
+    return str(cluster.run_folder)
+
+
+def begin_counting(go: str) -> None:
+    """Let all tasks print numbers until there is a file."""
+    global counting
+    counting = cluster.submit(_count_until, go)
+
+
+def end_counting() -> dict[str, list[Any]]:
+    """Return what each task has counted to, and the lines of its log."""
+    counted = counting.result(timeout=PATIENCE_S)
+    logs = {task: cluster.run_folder.log_path(task).read_text() for task in cluster.spec.shape.tasks}
+    return {task.name: [counted[task.name], log.split()] for task, log in logs.items()}
+
+
 def run_something() -> str:
     """Return what a cell raises, or ""."""
     try:
@@ -68,8 +88,48 @@ def wait_for(task: str, silent: bool | None = None, dead: bool = False) -> float
     raise TimeoutError(str(seen))
 
 
+def transfer(what: str, task: str, size: int) -> list[Any]:
+    """Pull an array of so many bytes from a task, or push one to it.
+
+    Return how many bytes arrived, and whether the host was silent meanwhile.
+    """
+    silent, ended = [], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.02):
+            silent.extend(seen.silent_host for seen in cluster.state.tasks.values() if seen.silent_host)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        if what == "pull":
+            cluster.run(_make, size, on=task, view="quiet")
+            arrived = len(cluster.pull("made", on=task)["made"][task])
+        else:
+            cluster.push(made=os.urandom(size), on=task)
+            (arrived,) = cluster.run(lambda: len(made), on=task, view="quiet").values()  # noqa: F821
+    finally:
+        ended.set()
+        watching.join()
+    return [arrived, bool(silent)]
+
+
+def _make(size: int) -> None:
+    globals_of_task = sys.modules["__main__"].__dict__
+    globals_of_task["made"] = os.urandom(size)
+
+
 def revive() -> list[str]:
     return list(cluster.revive())
+
+
+def _count_until(go: str) -> int:
+    number = 0
+    while not os.path.exists(go):
+        number += 1
+        print(number, flush=True)
+        time.sleep(0.1)
+    return number
 
 
 def _all_reduce() -> float:

@@ -32,7 +32,7 @@ from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote import journal, memory_files
-from tfmagic.backends.remote.batches import Batch, Parcel
+from tfmagic.backends.remote.batches import Batch, Batches, Parcel
 from tfmagic.backends.remote.host_boots import HostBoots
 from tfmagic.backends.remote.host_usage import HostUsage
 from tfmagic.backends.remote.journal import Journal
@@ -42,6 +42,7 @@ from tfmagic.backends.remote.messages import (
     TAKEN_OVER,
     AgentSetup,
     HostOrder,
+    HostReport,
     LaunchTask,
     ReadAgain,
     SignalTask,
@@ -58,8 +59,10 @@ from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
 from tfmagic.runs.folder import file_size
 
 _BUSY_LOOK_S = 0.01  # between two looks at the logs while a cell runs
+_BUSY_LOOK_ALL_S = 0.05  # between two at the other files
 _IDLE_LOOK_S = 0.25
-_GATHER_S = 0.001  # tasks that end a cell at the same time are reported in one answer, not in one each
+# tasks that end a cell at about the same time are reported in one answer, not in one each: of each task
+_GATHER_S, _GATHER_MOST_S = 0.0005, 0.02
 _TELL_S = 600.0  # so long a process whose lease has run out can still say so
 _KEPT_BYTES = 256 << 20  # of what the tasks have returned and displayed, for a kernel that attaches
 
@@ -108,13 +111,17 @@ class HostAgent:
         self._watched: dict[TaskId, _Watched] = {}
         self._unsent: list[Event] = []  # of tasks without output
         self._performed = self._epoch = self._resumed = 0
-        self._batches: deque[Batch] = deque()  # that might not have arrived
-        self._last_batch = 0
+        self._looked = self._looked_at_all = 0.0
+        self._batches = Batches()
         self._ports: HeldPorts | None = None
         self._usage = HostUsage()
         self._heard, self._closed = time.monotonic(), threading.Event()
         self._dismissed, self._is_lease_over = threading.Event(), False
         threading.Thread(target=self._keep_lease, name="tfmagic-lease", daemon=True).start()
+
+    def beat(self) -> None:
+        """Note that the kernel is there, while a large value keeps it from asking for reports."""
+        self._heard = time.monotonic()
 
     def facts(self) -> dict[str, str]:
         """Return the versions of what is installed here."""
@@ -134,7 +141,7 @@ class HostAgent:
 
         Args:
             number: Of the first one.
-            parcels: The task that gets the frame, or "" for an order to this agent; the number of the cell
+            parcels: The tasks that get the frame, none for an order to this agent; the number of the cell
                 that it begins, or 0; the frame; and which of the contents are those of its handles.
             *contents: Buffers, or places of memory files.
         """
@@ -145,56 +152,54 @@ class HostAgent:
                 if place != self._performed + 1:
                     continue
                 self._performed = place
-                name, cell, frame, which = parcel
+                names, cell, frame, which = parcel
+                # one that could not be launched has ended
+                left = [w for name in names if (w := self._watched.get(parse_task(name))) is not None]
                 try:
                     for i in set(which).difference(opened):
                         opened[i] = memory_files.receive(contents[i])
                     handles = [opened[i] for i in which]
-                    if name:
-                        self._pass_on(self._watched[parse_task(name)], cell, frame, handles)
-                    else:
+                    if not names:
                         self._obey(self._decoder.decode_frame(frame, handles))
+                    while left:
+                        self._pass_on(left[0], cell, frame, handles)
+                        del left[0]
                 except Exception as error:  # no memory, for example; the next orders are performed
-                    self._report_failed(parcel, error)
+                    self._report_failed(error, parcel, left)
         self._backend.wake()
 
     def poll(self, number: int, timeout_s: float) -> Batch:
-        """Return a batch, as soon as something is new, or when the time has passed.
-
-        Two polls can be under way, so all batches but the one before this have arrived.
-        """
+        """Return a batch, as soon as something is new, or when the time has passed."""
         found: list[Piece] = []
-        frames: list[tuple[bytes, list[Handle]]] = []
-        deadline = time.monotonic() + min(timeout_s, self._setup.lease_s / 2)
+        ready: list[HostReport] = []
+        now = time.monotonic()
+        deadline = now + min(timeout_s, self._setup.lease_s / 2)
+        look = max(now, self._looked + self._gather_s())
         while True:
             with self._lock:
                 if number <= self._epoch * EPOCH or self._is_lease_over:
-                    return Batch(LEASE_OVER if self._is_lease_over else TAKEN_OVER, 0, 0.0, [], [], [])
+                    return Batch(LEASE_OVER if self._is_lease_over else TAKEN_OVER, 0, 0.0, [])
                 self._heard = now = time.monotonic()
-                while self._batches and self._batches[0].number < number - 1:
-                    arrived = self._batches.popleft()
+                for arrived in self._batches.arrived(number):
                     for watched in self._watched.values() if arrived.files else ():
                         watched.files.note_arrived(arrived.files)
-                for batch in self._batches:
-                    if batch.number == number:  # its answer was lost
-                        return batch
+                if (batch := self._batches.again(number)) is not None:
+                    return batch
                 if not self._closed.is_set():
-                    self._collect(found, frames)
-                busy = self._is_busy()
-                if found or frames:
-                    deadline = min(deadline, now + _GATHER_S) if busy else now
-                if now >= deadline or self._closed.is_set():
-                    return self._new_batch(now, found, frames)
+                    self._take_events()
+                    if self._unsent or any(watched.held for watched in self._watched.values()):
+                        look = min(look, now + self._gather_s())
+                    if now >= look:
+                        self._collect(found, ready, now)
+                        look = now + (_BUSY_LOOK_S if self._is_busy() else _IDLE_LOOK_S)
+                if found or ready or now >= deadline or self._closed.is_set():
+                    return self._batches.add(self._performed, now, found, ready, self._shares_memory)
             with self._waiting, contextlib.suppress(OSError, ValueError):  # closed meanwhile
-                self._backend.wait(min(deadline - now, _BUSY_LOOK_S if busy else _IDLE_LOOK_S))
+                self._backend.wait(min(deadline, look) - now)
 
-    def _new_batch(self, now: float, found: list[Piece], frames: list[tuple[bytes, list[Handle]]]) -> Batch:
-        self._last_batch += 1
-        handles = [handle for _, needed in frames for handle in needed]
-        shared = self._shares_memory
-        named = [(frame, [memory_files.content_of(h, shared) for h in needed]) for frame, needed in frames]
-        self._batches.append(Batch(self._last_batch, self._performed, now, found, named, handles))
-        return self._batches[-1]
+    def _gather_s(self) -> float:
+        """Return how long events wait for others: while a cell runs, as long as its tasks might need."""
+        return min(_GATHER_S * len(self._watched), _GATHER_MOST_S) if self._is_busy() else 0.0
 
     def claim(self) -> int:
         """Begin a new epoch, and return its number. The driver that was served until now is refused.
@@ -229,8 +234,8 @@ class HostAgent:
             self._epoch = self._resumed = epoch
             self._shares_memory = trial is not None and memory_files.can_open(trial)
             self._heard, self._unsent = time.monotonic(), []
-            self._performed = self._last_batch = epoch * EPOCH
-            self._batches.clear()
+            self._performed = epoch * EPOCH
+            self._batches.begin(self._performed)
             kept = []
             for watched in self._watched.values():
                 assert watched.journal is not None
@@ -309,17 +314,16 @@ class HostAgent:
             watched.cells += 1
             self._usage.expect(soon=True)
 
-    def _report_failed(self, parcel: Parcel, error: Exception) -> None:
-        """Report the end of a cell, or of a process, that this host could not pass on or start."""
-        name, cell, frame, which = parcel
+    def _report_failed(self, error: Exception, parcel: Parcel, left: Sequence[_Watched]) -> None:
+        """Report the end of a cell on these tasks, or of a process, that this host could not start."""
+        names, cell, frame, which = parcel
         reason = f"{type(error).__name__}: on {self._address} ({self._run.folder}): {error}"
-        if name and cell:
-            watched = self._watched[parse_task(name)]
+        for watched in left if cell else ():
             log_end = file_size(self._run.log_path(watched.task))
             self._hold(
                 watched, events.not_sent(watched.task, watched.attempt, cell, log_end, reason), log_end
             )
-        elif not name:
+        if not names:
             order = self._decoder.decode_frame(frame, [OwnedHandle(LOST) for _ in which])
             if isinstance(order, LaunchTask):
                 task = order.boot.task
@@ -330,6 +334,7 @@ class HostAgent:
     def _launch(self, order: LaunchTask) -> None:
         """Start a process here: with the folder, environment and import path of this host."""
         boot = order.boot
+        self._usage.of_tasks = len(boot.shape_tasks)
         known = self._watched.get(boot.task) or _Watched(boot.task, TaskFiles(self._run, boot.task))
         watched = self._watched[boot.task] = known
         watched.attempt, watched.cells, watched.pid, watched.is_log_closed = boot.attempt, 0, 0, False
@@ -352,19 +357,22 @@ class HostAgent:
         if watched.journal is not None:
             watched.journal.note_event(event, log_bytes)
 
-    def _collect(self, found: list[Piece], frames: list[tuple[bytes, list[Handle]]]) -> None:
+    def _collect(self, found: list[Piece], ready: list[HostReport], now: float) -> None:
         """Add what is new in the files, and the events whose output was reported."""
-        self._take_events()
+        is_busy, self._looked = self._is_busy(), now
+        log_only = is_busy and now < self._looked_at_all + _BUSY_LOOK_ALL_S
         for watched in self._watched.values():
-            found += watched.files.read_new()
-        ready, self._unsent = self._unsent, []
+            found += watched.files.read_new(log_only and not watched.held)
+        if not log_only:
+            self._looked_at_all = now
+        ready += self._unsent  # type: ignore[arg-type]  # a `TaskLost`
+        self._unsent = []
         for watched in self._watched.values():
             while watched.held and watched.files.sent["log"] >= watched.held[0][0]:
-                ready.append(watched.held.popleft()[1])
-        frames += map(encode, ready)
+                ready.append(watched.held.popleft()[1])  # type: ignore[arg-type]
         pids = {task: watched.pid for task, watched in self._watched.items() if watched.pid}
-        if (used := self._usage.sample(pids, self._is_busy())) is not None:
-            frames.append(encode(used))
+        if (used := self._usage.sample(pids, is_busy)) is not None:
+            ready.append(used)
 
     def _is_busy(self) -> bool:
         return any(watched.cells for watched in self._watched.values())

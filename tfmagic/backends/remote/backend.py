@@ -11,7 +11,6 @@ import selectors
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from tfmagic.backends.remote.messages import (
     HostLost,
     HostOrder,
     HostReport,
+    HostReports,
     HostRequest,
     KeptTask,
     LaunchTask,
@@ -112,8 +112,9 @@ class RemoteBackend:
         self.use_modules(modules or OwnModules())
         self._unreported: list[Event] = []
         self._unsent: list[Deliver] = []  # orders that leave together
+        self._last_command: Command | None = None  # that of the last of them
         self._lost: dict[str, int] = {}  # bytes of output that were not written, by task
-        self._decoder = Decoder(HostReport)
+        self._decoder = Decoder(HostReports)
         self._selector = selectors.DefaultSelector()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_full = False  # whether orders wait until the driver reads
@@ -172,19 +173,24 @@ class RemoteBackend:
         log_bytes = self._run.log_bytes(boot.task)
         modules, archive = self._code
         order = LaunchTask(boot, log_bytes, archive, modules.before, modules.after)
-        self._deliver(boot.task, order, launches=True)
+        self._deliver([boot.task], order, launches=True)
 
     def send(self, task: TaskId, command: Command) -> None:
-        if self._lives(task) and isinstance(command, MoveLog):
-            self._deliver(task, ReadAgain(task))
-        elif self._lives(task):
+        if not self._lives(task):
+            return
+        if isinstance(command, MoveLog):
+            self._deliver([task], ReadAgain(task))
+            return
+        if command is not self._last_command:  # that of a cell goes to many tasks, one after the other
             frame, handles = encode(command)
             cell = command.cell if isinstance(command, RunCell) else 0
-            self._unsent.append(Deliver(task, frame, tuple(handles), to_task=True, cell=cell))
+            self._unsent.append(Deliver([], frame, tuple(handles), to_task=True, cell=cell))
+            self._last_command = command
+        self._unsent[-1].tasks.append(task)
 
     def signal(self, task: TaskId, number: int) -> None:
         if self._lives(task):
-            self._deliver(task, SignalTask(task, number))
+            self._deliver([task], SignalTask(task, number))
 
     def wait(self, timeout_s: float | None) -> None:
         self._send_orders()
@@ -212,8 +218,7 @@ class RemoteBackend:
     def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
         if (wanted := tuple(sorted(closely))) != self._closely:
             self._closely = wanted
-            for task in self._processes:
-                self._deliver(task, WatchClosely(wanted))
+            self._deliver(list(self._processes), WatchClosely(wanted))
         return dict(self._usage)
 
     def own_pids(self) -> Mapping[str, int]:
@@ -290,13 +295,14 @@ class RemoteBackend:
         process = self._processes.get(task)
         return process is not None and not process.ended
 
-    def _deliver(self, task: TaskId, order: HostOrder, launches: bool = False) -> None:
+    def _deliver(self, tasks: list[TaskId], order: HostOrder, launches: bool = False) -> None:
         frame, handles = encode(order)
-        self._unsent.append(Deliver(task, frame, tuple(handles), launches=launches))
+        self._unsent.append(Deliver(tasks, frame, tuple(handles), launches=launches))
+        self._last_command = None
 
     def _send_orders(self) -> None:
         """Send what can go without waiting: the driver might be stopped, and the supervisor never waits."""
-        orders, self._unsent = self._unsent, []
+        orders, self._unsent, self._last_command = self._unsent, [], None
         if not (orders or self._is_full):
             return
         try:
@@ -309,15 +315,18 @@ class RemoteBackend:
                 self._selector.modify(self._reports, selectors.EVENT_READ | more, "reports")
         except OSError as error:
             self._is_full = False
-            self._unreported += self._lose(dict.fromkeys(order.task for order in orders), str(error))
+            tasks = dict.fromkeys(task for order in orders for task in order.tasks)
+            self._unreported += self._lose(tasks, str(error))
 
     def _read(self, report: FrameArrived | OrderFailed | HostLost | HostSilent) -> list[Event]:
         match report:
-            case OrderFailed(task, 0, reason):
-                return self._lose((task,), f"it could not be started: {reason}")
-            case OrderFailed(task, cell, reason):
-                attempt, log_end = self._processes[task].attempt, self._run.log_bytes(task)
-                return [not_sent(task, attempt, cell, log_end, reason)] if self._lives(task) else []
+            case OrderFailed(tasks, 0, reason):
+                return self._lose(tasks, f"it could not be started: {reason}")
+            case OrderFailed(tasks, cell, reason):
+                return [
+                    not_sent(task, self._processes[task].attempt, cell, self._run.log_bytes(task), reason)
+                    for task in filter(self._lives, tasks)
+                ]
             case HostLost(tasks, reason):
                 return self._lose(tasks, reason)
             case HostSilent():
@@ -325,18 +334,19 @@ class RemoteBackend:
             case FrameArrived(frame, handles, ahead_s, lost):
                 for name, size in lost.items():
                     self._lost[name] = self._lost.get(name, 0) + size
-                return self._event_of(self._decoder.decode_frame(frame, handles), ahead_s)
+                reports = self._decoder.decode_frame(frame, handles).reports
+                return [e for report in reports if (e := self._event_of(report, ahead_s)) is not None]
 
-    def _event_of(self, event: Any, ahead_s: float) -> list[Event]:
+    def _event_of(self, event: HostReport, ahead_s: float) -> Event | None:
         match event:
             case TasksUsed(usage):
                 by_name = {task.name: task for task in self._processes}
                 self._usage.update({by_name[n]: used for n, used in usage.items() if n in by_name})
-                return []
+                return None
             case TaskExited(task, attempt) | TaskLost(task, attempt):
                 process = self._processes.get(task)
                 if process is None or process.attempt != attempt or process.ended:
-                    return []
+                    return None
                 process.ended = True
                 self._usage.pop(task, None)
             case CellReturned() | CellRaised():
@@ -344,7 +354,7 @@ class RemoteBackend:
                 event = msgspec.structs.replace(event, lost_bytes=lost_bytes)
                 if isinstance(event, CellRaised):
                     event = msgspec.structs.replace(event, raised_at=event.raised_at + ahead_s)
-        return [event]
+        return event
 
     def _lose(self, tasks: Iterable[TaskId], reason: str) -> list[Event]:
         events: list[Event] = []

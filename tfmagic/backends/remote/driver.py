@@ -14,12 +14,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from msgspec import structs
 
-from tfmagic.backends.remote import memory_files, relay
+from tfmagic.backends.remote import memory_files
+from tfmagic.backends.remote.engine import Engine, words_of
 from tfmagic.backends.remote.messages import (
     AddressesReserved,
     CloseHosts,
@@ -35,7 +36,7 @@ from tfmagic.backends.remote.messages import (
     ReserveAddresses,
     read_setup,
 )
-from tfmagic.backends.remote.relay import Host, Relay, words_of
+from tfmagic.backends.remote.relay import Host, Relay
 from tfmagic.backends.remote.versions import describe_differences, own_versions
 from tfmagic.errors import BackendError, ProtocolError
 from tfmagic.protocol.channel import Channel
@@ -45,61 +46,6 @@ from tfmagic.runs.folder import file_sizes
 _LOOK_S = 0.5
 _SOONER = 0.95  # of the kernel's own time limit, so that it hears the reason
 _CLOSE_S = 2.0
-
-Opened = tuple[str, Mapping[str, str], bool]
-"""The address of a host, the versions of what is installed there, and whether it shares memory with us."""
-
-
-class Engine(relay.Engine, Protocol):
-    """What a driver needs of an engine. Other exceptions than those named are told to the user."""
-
-    def connect(self, address: str, step: Callable[[], object]) -> None:
-        """Connect, unless that is done; call `step` when the head answers, and when we are in."""
-
-    def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
-        """Return a node for each task. Raise `BackendError` where there is no room for all.
-
-        Args:
-            say: Called with a sentence if the present hosts can never have room.
-        """
-
-    def take_over(self, opening: OpenHosts) -> Mapping[str, Any]:
-        """Return the living agents of a kept cluster by node."""
-
-    def resume(self, opening: OpenHosts) -> None:
-        """Go on with the places of a kept cluster."""
-
-    @property
-    def own_node(self) -> str: ...
-
-    def node_of(self, task: TaskId) -> str:
-        """Return the node of a task's place; "" as long as that is a lost one."""
-
-    def shortage(self, waited_s: float) -> str:
-        """Say what the tasks need, and what there is."""
-
-    def agent_at(self, node: str) -> Any:
-        """Return the agent's process on a node, a new one if there is none."""
-
-    def open(
-        self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float
-    ) -> Iterator[tuple[str, Opened]]:
-        """Let the agents on these nodes serve the cluster; only those on our own node get the trial.
-
-        Yields a node when its agent serves, whose lease runs from then on.
-        """
-
-    def ask(self, method: str, args: Mapping[Any, Sequence[Any]], timeout_s: float) -> list[Any]:
-        """Call a method of each `HostAgent`; `args` by agent."""
-
-    def close(self, agents: Sequence[Any], timeout_s: float) -> None:
-        """End the cluster of these agents, and give the places back."""
-
-    def end(self) -> None:
-        """End the agents' processes, but those of a kept cluster."""
-
-    def reason_of(self, error: BaseException) -> str:
-        """Return why an agent has ended, by an error of the engine."""
 
 
 def run(engine: Engine, control: int, reports: int) -> NoReturn:

@@ -166,15 +166,15 @@ DriverReply = PlaceWanted | Connected | HostsOpened | AddressesReserved | HostsC
 
 
 class Deliver(Message, frozen=True):
-    """Pass an order on to the host of a task.
+    """Pass an order on to the hosts of these tasks, to each host once.
 
     Attributes:
-        frame: A command of the task, as its process reads it; or, without `to_task`, a `HostOrder`.
+        frame: A command of the tasks, as their processes read it; or, without `to_task`, a `HostOrder`.
         cell: The number of the cell that it begins, or 0.
         launches: It goes to a new host if that of the task is lost.
     """
 
-    task: TaskId
+    tasks: list[TaskId]
     frame: bytes
     handles: tuple[Handle, ...] = ()
     to_task: bool = False
@@ -189,15 +189,15 @@ class Orders(Message, frozen=True):
 
 
 class OrderFailed(Message, frozen=True):
-    """An order with values was not passed on: that of a cell, or, with 0, that to launch the task."""
+    """An order with values was not passed on: that of a cell, or, with 0, that to launch a task."""
 
-    task: TaskId
+    tasks: tuple[TaskId, ...]
     cell: int
     reason: str
 
 
 class FrameArrived(Message, frozen=True):
-    """A frame of an agent with a report.
+    """A frame of an agent, with `HostReports`.
 
     Attributes:
         ahead_s: How far the clock of this machine (monotonic, in seconds) is ahead of the host's.
@@ -313,3 +313,9 @@ class KeptTask(Message, frozen=True):
 
 HostOrder = LaunchTask | ReadAgain | SignalTask | WatchClosely
 HostReport = TaskEvent | TaskStarted | TaskExited | TaskLost | TasksUsed
+
+
+class HostReports(Message, frozen=True):
+    """What has happened on a host since its last answer: of all its tasks, in this order."""
+
+    reports: tuple[HostReport, ...]

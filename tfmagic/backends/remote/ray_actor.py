@@ -71,14 +71,21 @@ class RayAgent:
     def ask(self, method: str, *args: Any) -> Any:
         return getattr(self.agent, method)(*args)
 
-    def perform(self, number: int, parcels: Any, *contents: Any) -> None:
-        self.agent.perform(number, parcels, *contents)
+    def perform(self, number: int, parcels: Any, contents: Any) -> None:
+        import ray
+
+        got = [ray.get(content) if isinstance(content, ray.ObjectRef) else content for content in contents]
+        self.agent.perform(number, parcels, *got)
+
+    def beat(self) -> None:
+        if self.agent is not None:
+            self.agent.beat()
 
     def poll(self, number: int, timeout_s: float) -> Any:
         """Return a batch; its large contents are objects of their own."""
         found = self.agent.poll(number, timeout_s)
-        frames = [(frame, [as_object(content) for content in contents]) for frame, contents in found.frames]
-        return found.number, found.performed, found.clock, found.files, frames
+        contents = list(map(as_object, found.contents))
+        return found.number, found.performed, found.clock, found.files, found.frame, contents
 
     def close(self) -> None:
         """End the tasks of the cluster."""
@@ -103,5 +110,6 @@ def actor_class() -> Any:
     """Return the class of actors. Its code travels by value, so that a host needs no tfmagic for it."""
     for module in (sys.modules[__name__], own_source):
         ray.cloudpickle.register_pickle_by_value(module)
-    RayAgent.poll = ray.method(concurrency_group="poll")(RayAgent.poll)  # type: ignore[method-assign]
-    return ray.remote(num_cpus=0, concurrency_groups={"poll": 1})(RayAgent)
+    for name in (groups := ("poll", "beat")):
+        setattr(RayAgent, name, ray.method(concurrency_group=name)(getattr(RayAgent, name)))
+    return ray.remote(num_cpus=0, concurrency_groups=dict.fromkeys(groups, 1))(RayAgent)

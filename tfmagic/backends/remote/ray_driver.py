@@ -1,4 +1,4 @@
-"""Ray as an engine of `tfmagic.backends.remote.driver`: places in a group, and an actor on each node."""
+"""Ray as an engine (`tfmagic.backends.remote.engine`): places in a group, and an actor on each node."""
 
 import json
 import os
@@ -14,13 +14,12 @@ from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tfmagic.backends.remote import driver, memory_files, patches, ray_head, ray_places
-from tfmagic.backends.remote.driver import Opened
+from tfmagic.backends.remote.engine import HostGone, HostUnreachable, Opened, words_of
 from tfmagic.backends.remote.messages import OpenHosts
 from tfmagic.backends.remote.own_source import source_of_tfmagic
 from tfmagic.backends.remote.ray_actor import actor_class, as_object
 from tfmagic.backends.remote.ray_head import Head
 from tfmagic.backends.remote.ray_places import Places
-from tfmagic.backends.remote.relay import HostGone, HostUnreachable, words_of
 from tfmagic.errors import BackendError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.system import advice
@@ -49,7 +48,7 @@ _SOON_S = 1.0  # Ray places what has room
 
 
 class RayEngine:
-    """See `tfmagic.backends.remote.driver.Engine`. The agents are actors, which stay when a cluster ends."""
+    """See `tfmagic.backends.remote.engine.Engine`. The agents are actors, which stay when a cluster ends."""
 
     def __init__(self) -> None:
         self.actors: dict[str, Any] = {}  # by KEPT_AS@NODE
@@ -131,19 +130,19 @@ class RayEngine:
         for name in [name for name, actor in self.actors.items() if actor is agent]:
             del self.actors[name]
 
-    def perform(self, agent: Any, number: int, parcels: list[Any], contents: list[Any]) -> None:
-        agent.perform.remote(number, parcels, *contents)
+    def call(self, agent: Any, method: str, *args: Any) -> Any:
+        return getattr(agent, method).remote(*args)
 
-    def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
-        return agent.poll.remote(number, timeout_s)
-
-    def answer(self, poll: Any) -> Any:
+    def answer(self, call: Any) -> Any:
         try:
-            return ray.get(poll)
+            return ray.get(call)
         except exceptions.ActorUnavailableError:
             raise HostUnreachable from None
         except Exception as error:
             raise HostGone(self.reason_of(error)) from None
+
+    def has_answer(self, call: Any) -> bool:
+        return bool(ray.wait([call], timeout=0)[0])
 
     def put(self, content: memoryview) -> Any:
         return as_object(content)

@@ -17,9 +17,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tfmagic.backends.remote import memory_files
+from tfmagic.backends.remote.engine import Engine, HostGone, HostUnreachable, words_of
 from tfmagic.backends.remote.messages import (
     EPOCH,
     LEASE_OVER,
@@ -32,57 +33,23 @@ from tfmagic.backends.remote.messages import (
     OrderFailed,
     TakenOver,
 )
-from tfmagic.backends.remote.task_files import is_task_file
-from tfmagic.errors import BackendError
+from tfmagic.backends.remote.task_files import Piece, write_piece
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import HostSilent
 from tfmagic.protocol.payload import LOST, Handle, HandleLost, OwnedHandle
-from tfmagic.system import files
 from tfmagic.system.advice import Step
 
 _POLLS = 2
 _POLL_S = 5.0  # a poll without news is answered after this time at most: the sign that the host lives
 _LOOK_S = 0.5
+_SOONER = 0.7  # of the time after which a host counts as silent, it is asked for a sign
 _AGAIN_S = 0.2  # until an agent that could not be reached is asked again
 
-Parcel = tuple[str, int, bytes]
+Parcel = tuple[list[str], int, bytes]
 """The first parts of a parcel of `HostAgent.perform`."""
 Order = tuple[int, Parcel, list[Any]]
 """The number of an order, its parcel, and its handles, or their contents as the engine holds them."""
-
-
-class HostUnreachable(Exception):
-    """The agent could not be reached at this moment."""
-
-
-class HostGone(Exception):
-    """The agent has ended, and why."""
-
-
-class Engine(Protocol):
-    """What the relay needs of an engine. `agent` is what the engine knows an agent by."""
-
-    def perform(self, agent: Any, number: int, parcels: list[Any], contents: list[Any]) -> None:
-        """Call `HostAgent.perform`, without waiting."""
-
-    def poll(self, agent: Any, number: int, timeout_s: float) -> Any:
-        """Call `HostAgent.poll`, without waiting; return the engine's handle of the answer."""
-
-    def answer(self, poll: Any) -> Any:
-        """Wait for the answer of a poll. Raise `HostUnreachable` or `HostGone`."""
-
-    def put(self, content: memoryview) -> Any:
-        """Return the engine's handle of a content, for calls."""
-
-    def get(self, content: Any) -> memory_files.Place | memoryview | bytes:
-        """Return the value of an agent's answer."""
-
-    def forget(self, agent: Any) -> None:
-        """Note that an agent has ended."""
-
-    def lives(self, node: str) -> bool:
-        """Check whether a node is still there."""
 
 
 @dataclass(slots=True)
@@ -95,6 +62,7 @@ class Host:
         ahead_s: How far this machine's clock is ahead of the host's.
         shares_memory: Whether the agent and this process can open each other's memory files.
         is_served: Whether its agent is asked for reports, which renews the agent's lease.
+        beat: A call that waits for a sign of the agent, whose last report takes long.
     """
 
     tasks: list[TaskId]
@@ -111,6 +79,7 @@ class Host:
     ahead_s: float = float("inf")
     shares_memory: bool = False
     is_served: bool = False
+    beat: Any = None
 
 
 class Relay:
@@ -208,24 +177,22 @@ class Relay:
         An order that fails is answered for its task, and a host that cannot be called is lost.
         """
         objects: dict[tuple[int, bool], Any] = {}
-        new: dict[int, list[Order]] = {}
         failed, broken = [], []
         with self.lock:
-            for order in orders:
-                try:
-                    host = self.hosts[order.task]
-                    if host.is_lost and order.launches:
-                        host = self._replace(order.task)
-                    if not host.is_lost:
-                        contents = [self._content_of(handle, host, objects) for handle in order.handles]
-                        parcel = order.task.name if order.to_task else "", order.cell, order.frame
-                        new.setdefault(id(host), []).append(self._add(host, parcel, contents))
-                except Exception as error:  # of the engine or system, such as a full object store
-                    failed.append(OrderFailed(order.task, order.cell, words_of(error)))
-            for host in self.all_hosts():
-                if id(host) in new and host.agent is not None:
+            found = self._by_host(orders)
+            found.sort(key=lambda found: not found[0].shares_memory)  # while the others' values are copied
+            for host, parts in found:
+                new = []
+                for order, tasks in parts:
                     try:
-                        self._perform(host, new[id(host)])
+                        contents = [self._content_of(handle, host, objects) for handle in order.handles]
+                        names = [task.name for task in tasks] if order.to_task else []
+                        new.append(self._add(host, (names, order.cell, order.frame), contents))
+                    except Exception as error:  # of the engine or system, such as a full object store
+                        failed.append(OrderFailed(tuple(tasks), order.cell, words_of(error)))
+                if new and host.agent is not None:
+                    try:
+                        self._perform(host, new)
                     except Exception as error:  # of the engine
                         broken.append((host, words_of(error)))
         for report in failed:
@@ -249,6 +216,22 @@ class Relay:
 
     # -- orders --
 
+    def _by_host(self, orders: Sequence[Deliver]) -> list[tuple[Host, list[tuple[Deliver, list[TaskId]]]]]:
+        """Return the hosts of the tasks of orders, with the orders of each, and its tasks that get them."""
+        found: dict[int, tuple[Host, list[tuple[Deliver, list[TaskId]]]]] = {}
+        for order in orders:
+            for task in order.tasks:
+                host = self.hosts[task]
+                if host.is_lost and order.launches:
+                    host = self._replace(task)
+                if host.is_lost:
+                    continue
+                _, parts = found.setdefault(id(host), (host, []))
+                if not parts or parts[-1][0] is not order:
+                    parts.append((order, []))
+                parts[-1][1].append(task)
+        return list(found.values())
+
     def _add(self, host: Host, parcel: Parcel, contents: list[Any]) -> Order:
         host.sent += 1
         host.unperformed.append((host.sent, parcel, contents))
@@ -268,7 +251,7 @@ class Relay:
         places = {id(content): place for place, content in enumerate(contents)}
         parcels = [(*parcel, [places[id(content)] for content in needed]) for _, parcel, needed in orders]
         sent = [memory_files.place_of(c) if isinstance(c, Handle) else c for c in contents]
-        self._engine.perform(host.agent, orders[0][0], parcels, sent)
+        self._engine.call(host.agent, "perform", orders[0][0], parcels, sent)
 
     # -- reports --
 
@@ -276,9 +259,10 @@ class Relay:
         polls: deque[Any] = deque()
         while not (self.ended.is_set() or host.is_lost):
             while len(polls) < _POLLS:
-                polls.append(self._engine.poll(host.agent, host.batch + len(polls) + 1, self._poll_s))
+                number = host.batch + len(polls) + 1
+                polls.append(self._engine.call(host.agent, "poll", number, self._poll_s))
             try:
-                number, performed, clock, pieces, frames = self._engine.answer(polls.popleft())
+                number, performed, clock, pieces, *report = self._engine.answer(polls.popleft())
                 if number == TAKEN_OVER:
                     self._send(TakenOver())
                     return
@@ -286,7 +270,7 @@ class Relay:
                     self._engine.forget(host.agent)
                     self.give_up(host, _ended_by_lease(host.address, self._lease_s))
                     return
-                self._report(host, clock, pieces, frames)
+                self._report(host, clock, pieces, *report)
             except HostUnreachable:
                 host.was_unreachable = True
                 self._await(polls)
@@ -316,18 +300,18 @@ class Relay:
                 self._perform(host, list(host.unperformed))
             host.was_unreachable = False
 
-    def _report(self, host: Host, clock: float, pieces: Any, frames: Any) -> None:
+    def _report(
+        self, host: Host, clock: float, pieces: Sequence[Piece], frame: bytes, contents: Sequence[Any]
+    ) -> None:
         """Write what the tasks have written, then report what has happened."""
         for name, offset, content in pieces:
-            if not is_task_file(name):
-                raise BackendError(f"it wants to write the file {name!r}, which is no log of a task")
             try:
-                _write(os.path.join(self._run_folder, name), offset, content)
+                write_piece(self._run_folder, name, offset, content)
             except OSError:  # a full disk, or another file is in its place
                 task = name.partition(".")[0]
                 self._lost[task] = self._lost.get(task, 0) + len(content)
         host.ahead_s = min(host.ahead_s, time.monotonic() - clock)
-        for frame, contents in frames:
+        if frame:
             handles = [self._received(content) for content in contents]
             lost, self._lost = self._lost, {}
             self._send(FrameArrived(frame, tuple(handles), host.ahead_s, lost))
@@ -336,7 +320,7 @@ class Relay:
         """Return a memory file of an agent's answer; a lost one where this process cannot have it."""
         try:
             return memory_files.receive(self._engine.get(content))
-        except OSError:  # no memory or descriptor is left: who reads the value is told, the cell has ended
+        except Exception:  # no memory, descriptor or disk: who reads the value is told, the cell has ended
             return OwnedHandle(LOST)
 
     def _send(self, report: DriverReport) -> None:
@@ -347,19 +331,22 @@ class Relay:
     def _watch_silence(self) -> None:
         while not self.ended.wait(_LOOK_S):
             for host in self.all_hosts():
-                is_silent = time.monotonic() - host.heard > self._suspect_s
-                if is_silent != host.is_silent and not host.is_lost and host.is_served:
-                    host.is_silent = is_silent
-                    self._send(HostSilent(tuple(host.tasks), host.address, is_silent))
+                if host.is_served and not host.is_lost:
+                    self._look_at(host)
 
-
-def words_of(error: BaseException) -> str:
-    """Return the text of an error and of what led to it: an engine's reason is often only there."""
-    text = str(error).strip()
-    if isinstance(error, BackendError):
-        return text
-    cause = f" ({words_of(error.__cause__)})" if error.__cause__ is not None else ""
-    return f"{type(error).__name__}: {text}{cause}"
+    def _look_at(self, host: Host) -> None:
+        """Ask a host for a sign before it counts as silent: its report can hold a large value on its way."""
+        if host.beat is not None and self._engine.has_answer(host.beat):
+            with contextlib.suppress(HostUnreachable, HostGone):
+                self._engine.answer(host.beat)
+                host.heard = time.monotonic()
+            host.beat = None
+        unheard_s = time.monotonic() - host.heard
+        if host.beat is None and unheard_s > _SOONER * self._suspect_s:
+            host.beat = self._engine.call(host.agent, "beat")
+        if (is_silent := unheard_s > self._suspect_s) != host.is_silent:
+            host.is_silent = is_silent
+            self._send(HostSilent(tuple(host.tasks), host.address, is_silent))
 
 
 def _ended_by_lease(address: str, lease_s: float) -> str:
@@ -368,16 +355,3 @@ def _ended_by_lease(address: str, lease_s: float) -> str:
         f"its agent on {address} has ended it, since it had heard nothing of this notebook for {lease_s:g} s "
         f"(lease_s): the network was cut, or a process was stopped. To wait longer:  {more}  before a start"
     )
-
-
-def _write(path: str, offset: int | None, content: bytes) -> None:
-    """Write at this offset of a file, or append to it."""
-    fd = files.open_regular(path, os.O_WRONLY | os.O_CREAT)
-    try:
-        at = os.fstat(fd).st_size if offset is None else offset
-        rest = memoryview(content)
-        while rest:
-            written = os.pwrite(fd, rest, at)
-            rest, at = rest[written:], at + written
-    finally:
-        os.close(fd)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfmagic.backends.remote.messages import AgentSetup
+from tfmagic.errors import BackendError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs import folder
 from tfmagic.runs.folder import STDERR, RunFolder, file_size
@@ -47,9 +48,15 @@ class TaskFiles:
             os.truncate(path, log_bytes)
         self.sent[_LOG] = log_bytes  # again what is on its way, or what the kernel has lost
 
-    def read_new(self) -> list[Piece]:
-        """Return what was written since the last call."""
+    def read_new(self, log_only: bool = False) -> list[Piece]:
+        """Return what was written since the last call.
+
+        Args:
+            log_only: Look at the other files only if the log has become longer: a look costs CPU time.
+        """
         found: list[Piece] = []
+        if log_only and file_size(self._run.log_path(self._task)) <= self.sent[_LOG]:
+            return found
         for ending, sent in self.sent.items():
             path = self._run.folder / f"{self._task.name}.{ending}"
             if file_size(path) > sent:
@@ -87,10 +94,24 @@ class TaskFiles:
                 self._dropped = arrived
 
 
-def is_task_file(name: str) -> bool:
-    """Check whether a host may write a file of this name into the run folder of the kernel."""
+def write_piece(run_folder: str, name: str, offset: int | None, content: bytes) -> None:
+    """Write what a host has sent into the run folder of the kernel. Raises OSError.
+
+    Raises:
+        BackendError: A host may not write a file of this name.
+    """
     task, _, ending = name.partition(".")
-    return ending in _ENDINGS and folder.is_task_name(task)
+    if not (ending in _ENDINGS and folder.is_task_name(task)):
+        raise BackendError(f"it wants to write the file {name!r}, which is no log of a task")
+    fd = files.open_regular(os.path.join(run_folder, name), os.O_WRONLY | os.O_CREAT)
+    try:
+        at = os.fstat(fd).st_size if offset is None else offset
+        rest = memoryview(content)
+        while rest:
+            written = os.pwrite(fd, rest, at)
+            rest, at = rest[written:], at + written
+    finally:
+        os.close(fd)
 
 
 def create_run_folder(setup: AgentSetup) -> RunFolder:
