@@ -8,12 +8,14 @@ import time
 import psutil
 import pytest
 from conftest import wait_until
-from ray_nodes import RayNodes
+from ray_nodes import FAST_DETECTION, RayNodes, ray_on_hosts
 from test_ray_failures import agents_of, own_pid
+from test_ray_hosts import kernel_on
 
 import tfmagic
 
 _BREAK_S = 55.0  # Ray gives a node up after 65 s
+_CUT_S = 50.0  # and a process that reaches no head ends after 60 s
 # a worker process of Ray does not begin before a file exists: a host with a slow file system, for example
 _SLOW = """\
 import os, sys, time
@@ -70,6 +72,32 @@ def test_a_break_that_ray_forgives_costs_no_task(monkeypatch, stopped):
             _signal_all(pids, signal.SIGCONT)
             assert cluster.run(lambda: 1, view="quiet") == {"worker-0": 1, "worker-1": 1}
             assert {row["task"]: row["pid"] for row in cluster.status()} == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("cut_off", ["a host", "the notebook's host"])
+def test_a_network_that_is_cut_for_less_than_ray_waits_costs_no_task_and_no_line(tmp_path, cut_off):
+    """The head, the notebook and a third host, with Ray's own time limits."""
+    rays_own = dict.fromkeys(FAST_DETECTION, "")
+    with (
+        ray_on_hosts(3, settings=rays_own) as (hosts, nodes),
+        kernel_on(hosts, 1, nodes, tmp_path, settings={}) as kernel,
+    ):
+        kernel.ask("start", address=nodes.address, workers=3, placement="strict-spread")
+        before = kernel.ask("tasks")
+        go = tmp_path / "go"
+        kernel.ask("begin_counting", go=str(go))
+        logs = [tmp_path / "runs" / kernel.ask("run_name") / f"{task}.log" for task in before]
+        wait_until(lambda: all("\n9\n" in log.read_text() for log in logs), 60)
+        cut = 2 if cut_off == "a host" else 1
+        hosts.cut(cut)
+        time.sleep(_CUT_S)  # that it lasts so long is what is tested
+        hosts.join(cut)
+        kernel.ask("wait_for", task="worker-2", silent=False)
+        go.touch()
+        for number, lines in kernel.ask("end_counting").values():
+            assert lines == [str(n + 1) for n in range(number)] and number > 10 * _CUT_S / 2
+        assert kernel.ask("run_something") == "" and kernel.ask("tasks") == before
 
 
 def _signal_all(pids: set[int], number: int) -> None:
