@@ -7,7 +7,9 @@ Warnings are errors; each page has its Markdown beside it, and llms.txt lists th
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -21,7 +23,19 @@ SITE = ROOT / "build" / "site"
 
 PARTS = {
     "How to": [
-        *("cells", "panel", "seeing", "failures", "profile", "python", "scripts", "testing"),
+        *(
+            "guides",
+            "setup",
+            "doctor",
+            "cells",
+            "panel",
+            "seeing",
+            "failures",
+            "profile",
+            "python",
+            "scripts",
+            "testing",
+        ),
         *("multi_process_runner", "faults", "simulated-hosts", "tfrecord", "hdf5", "logdir"),
         *(
             "ray",
@@ -30,15 +44,16 @@ PARTS = {
             "ray-kuberay",
             "ray-cloud",
             "export",
-            "doctor",
-            "setup",
             "agents",
             "linters",
             "jupyterhub",
             "monitoring",
+            "teaching",
+            "backends",
         ),
     ],
     "Reference": [
+        "support",
         "reference/symptoms",
         "reference/cell",
         "reference/lines",
@@ -48,8 +63,6 @@ PARTS = {
     ],
     "Explanation": [
         "promises",
-        "support",
-        "teaching",
         "security",
         "scale",
         "releasing",
@@ -97,9 +110,7 @@ def lay_out() -> None:
         (SOURCE / page.name).write_text(_on_site(page), "utf-8")
     index = SOURCE / "index.md"
     index.write_text(_on_site(ROOT / "README.md") + "\n" + "\n".join(_contents()), "utf-8")
-    (SOURCE / "guides.md").write_text(
-        "---\norphan: true\n---\n" + _on_site(ROOT / "docs" / "index.md"), "utf-8"
-    )
+    (SOURCE / "guides.md").write_text(_on_site(ROOT / "docs" / "index.md"), "utf-8")
     (SOURCE / "reference").mkdir()
     for name, text in reference():
         (SOURCE / "reference" / f"{name}.md").write_text(text, "utf-8")
@@ -138,14 +149,18 @@ def _relink(text: str, folder: Path) -> str:
     return _LINK.sub(replace, text)
 
 
-def _contents() -> Iterator[str]:
+def _parts() -> dict[str, list[str]]:
     lessons = [
         f"notebooks/course/{path.stem}" for path in sorted((ROOT / "notebooks" / "course").glob("*.ipynb"))
     ]
     guides = [
         f"notebooks/how-to/{path.stem}" for path in sorted((ROOT / "notebooks" / "how-to").glob("*.ipynb"))
     ]
-    for caption, names in ({"Tutorials": lessons} | PARTS | {"Notebooks": guides}).items():
+    return {"Tutorials": lessons} | PARTS | {"Notebooks": guides}
+
+
+def _contents() -> Iterator[str]:
+    for caption, names in _parts().items():
         yield from ("```{toctree}", ":hidden:", f":caption: {caption}", "", *names, "```", "")
 
 
@@ -217,7 +232,7 @@ def _documented(path: str, item: object) -> Iterable[str]:
     kind = (
         "autoexception" if _is_exception(item) else "autoclass" if isinstance(item, type) else "autofunction"
     )
-    members = ["   :members:"]
+    members = [] if path == "tfmagic.TFCluster" else ["   :members:"]  # the page of settings has them
     if path == "tfmagic.Cluster":
         members.append("   :inherited-members:")
     yield f"```{{eval-rst}}\n.. {kind}:: {path}"
@@ -233,22 +248,31 @@ def _is_exception(item: object) -> bool:
 
 
 def add_markdown() -> None:
-    """Write each page's Markdown beside its html, and llms.txt, which lists them."""
-    lines = [
-        "# tfmagic",
-        "",
-        "> A multi-process TensorFlow cluster, as easy to use as a notebook cell.",
-        "",
-        "## Pages",
-        "",
-    ]
+    """Write each page's Markdown beside its html, and llms.txt, which lists all pages in the site's order."""
     for page in sorted(SOURCE.rglob("*.md")):
-        name = page.relative_to(SOURCE)
-        (SITE / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(page, SITE / name)
-        title = re.search(r"^# (.+)", page.read_text("utf-8"), re.MULTILINE)
-        lines.append(f"- [{title[1] if title else name.stem}]({name})")
+        copy = SITE / page.relative_to(SOURCE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(_LINK.sub(functools.partial(_beside, copy.parent), page.read_text("utf-8")), "utf-8")
+    lines = ["# tfmagic", "", "> A multi-process TensorFlow cluster, as easy to use as a notebook cell."]
+    for caption, names in _parts().items():
+        lines += ["", f"## {caption}", ""]
+        for name in names:
+            text = (SOURCE / name).with_suffix(".md")
+            title = re.search(r"^# (.+)", text.read_text("utf-8"), re.M) if text.exists() else None
+            lines.append(f"- [{title[1] if title else name}]({name}.{'md' if text.exists() else 'html'})")
     (SITE / "llms.txt").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _beside(folder: Path, link: re.Match[str]) -> str:
+    """Return a link of a page's Markdown on the site, where a notebook is html and pictures have a folder."""
+    image, words, target = link.groups()
+    path, mark, anchor = target.partition("#")
+    found = SITE / path.lstrip("/") if path.startswith("/") else folder / path
+    if found.suffix == ".ipynb":
+        found = found.with_suffix(".html")
+    elif image:
+        found = SITE / "_images" / found.name
+    return f"{image}[{words}]({os.path.relpath(found, folder)}{mark}{anchor})"
 
 
 if __name__ == "__main__":

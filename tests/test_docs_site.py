@@ -49,3 +49,20 @@ def test_each_page_has_its_markdown_and_a_line_in_the_list_for_programs(site):
     listed = re.findall(r"\]\(([^)]+)\)", (site / "llms.txt").read_text("utf-8"))
     assert "cells.md" in listed and all((site / path).exists() for path in listed)
     assert [path for path in listed if not (site / path).with_suffix(".html").exists()] == []
+
+
+def test_each_link_of_the_markdown_leads_somewhere(site):
+    """Links of headings apart, which Sphinx has checked in the pages themselves."""
+    dead = []
+    for page in site.rglob("*.md"):
+        for path in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8")):
+            if not (page.parent / path).exists():
+                dead.append(f"{page.relative_to(site)}: {path}")
+    assert not dead
+
+
+def test_a_backend_is_described_by_all_its_methods():
+    from tfmagic.backends.protocol import Backend
+
+    described = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "backends.md").read_text("utf-8"), re.M)
+    assert described == [name for name in vars(Backend) if not name.startswith("_")]

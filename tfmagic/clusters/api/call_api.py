@@ -43,7 +43,7 @@ class Calls(ClusterBase):
 
     @property
     def unsent(self) -> tuple[int, ...]:
-        """The notebook's numbers of cells that a former kernel has not sent: they waited for their turn."""
+        """The notebook's numbers of cells that a former kernel has not sent, as they had to wait."""
         return self._running_cluster().keeper.unsent
 
     def collect(self) -> list[TaskResults[Any]]:

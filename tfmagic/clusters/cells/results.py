@@ -100,7 +100,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
     @property
     def tracked(self) -> Any:
-        """The rows task, name, step, value: a DataFrame where pandas is installed, else a list of dicts."""
+        """Rows of task, name, step and value, as a DataFrame where pandas is installed, else as dicts."""
         rows = [
             {"task": task.name, "name": name, "step": step, "value": value}
             for task, cell in [(end.task, end.cell) for end in self._ends]
