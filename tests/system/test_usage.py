@@ -1,6 +1,8 @@
 """Samples of processes at a bounded cost, and a warning before memory runs out."""
 
 import os
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -45,6 +47,25 @@ def test_each_comes_in_its_turn_while_others_are_weighed(monkeypatch):
     for _ in range(2):
         sampler.sample(pids)
     assert sorted(looked_at) == sorted(pids)
+
+
+def test_the_memory_of_a_process_is_read_again_only_after_it_has_computed(monkeypatch):
+    read = []
+    monkeypatch.setattr("tfmagic.system.usage._SHARE", 1e9)  # weighing is never too dear
+    monkeypatch.setattr(
+        "tfmagic.system.usage.read_memory",
+        lambda process, seen: read.append(1) or replace(seen, memory_bytes=1),
+    )
+    sampler = Sampler()
+    for _ in range(5):
+        sampler.sample({"me": os.getpid()})
+    assert len(read) == 1
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+    for _ in range(2):  # the first one sees the time
+        sampler.sample({"me": os.getpid()})
+    assert len(read) == 2
 
 
 @pytest.fixture

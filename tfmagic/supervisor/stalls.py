@@ -146,6 +146,16 @@ def count_stalls(state: ClusterState, policy: Policy, now: float) -> ClusterStat
 # ---- what it means ------------------------------------------------------------------------------
 
 
+def suspects(state: ClusterState, policy: Policy, now: float) -> set[TaskId]:
+    """Return the tasks that can soon count as stalled: they get a closer look."""
+    return {
+        task
+        for cell in state.cells.values()
+        for task, last in cell.progress.items()
+        if task not in cell.outcomes and now - last.at > policy.stall_s / 2
+    }
+
+
 class Reason(enum.Enum):
     """Why a task makes no progress, with its clause: (verb for one task, for several, what follows)."""
 

@@ -4,8 +4,9 @@
     backend ────── wait, then take_events ─→ events ─┴→ apply → state → decide → actions → backend
                                                                           └→ FinishCell → RunningCell.finish
 
-Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. It unpickles nothing of
-the user's and displays nothing. Other threads read `state`, which is immutable.
+Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. While it rests, a thread
+that waits for a cell runs the loop (`tfmagic.supervisor.turn`). The loop unpickles nothing of the user's and
+displays nothing. Other threads read `state`, which is immutable.
 
 No single action, listener or callback ends a cluster. A launch that raises is a lost task, a cell that cannot
 be sent has failed, and the traceback of anything else is printed once.
@@ -16,19 +17,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import Any, assert_never
+from typing import assert_never
 
 from tfmagic.backends.protocol import Backend
 from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import RunFolder, file_size
-from tfmagic.supervisor import lifecycle
+from tfmagic.supervisor import lifecycle, stalls
+from tfmagic.supervisor.complaints import Complaints
 from tfmagic.supervisor.event_router import EventRouter
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import (
@@ -45,6 +45,7 @@ from tfmagic.supervisor.state import (
     Send,
     Signal,
 )
+from tfmagic.supervisor.turn import REST_S, Turn, may_drive
 from tfmagic.system import memory
 from tfmagic.system.usage import Sampler, Usage
 
@@ -112,9 +113,12 @@ class Supervisor:
         self.warning = ""
         self.cells_ended = 0
         self._observer = observer
-        self._complaints = set[str]()
+        complaints = Complaints()
+        self._call, self._complain = complaints.call, complaints.complain
         self._sampler: Sampler[Hashable] = Sampler()
         self._last_look, self._look_s = self._clock(), _LOOK_S
+        self._turn, self._may_rest = Turn(backend.wake), False
+        self._wake_at: float | None = None
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
     def start(self) -> None:
@@ -134,14 +138,24 @@ class Supervisor:
         """Hand an event that the user caused to the loop."""
         if not self.ended:
             self._mailbox.append(event)
+            self._turn.end_rest()
             self.backend.wake()
 
-    def run_cell(self, cell: RunningCell) -> None:
-        """Start a cell, or queue it if earlier ones need its tasks."""
+    def run_cell(self, cell: RunningCell, waits: bool = False) -> None:
+        """Start a cell, or queue it if earlier ones need its tasks. With `waits`, `wait_cell` follows."""
         self._cells[cell.request.cell] = cell
-        self.ask(cell.request)
+        if not (waits and may_drive() and self._turn.run_here(self._step, 0.0, cell.request)):
+            self.ask(cell.request)
         if self.ended:  # the loop has not seen it
             cell.finish(None)
+
+    def wait_cell(self, cell: RunningCell, timeout_s: float) -> bool:
+        """Wait until a cell has ended; return False if the time has passed. See `tfmagic.supervisor.turn`."""
+        cell.is_awaited, until = True, self._clock() + timeout_s
+        drives = self._turn.is_resting and may_drive()
+        while drives and not cell.done.is_set() and self._clock() < until:
+            drives = self._turn.run_here(self._step, until)
+        return cell.done.wait(max(until - self._clock(), 0))
 
     def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0, insists: bool = False) -> None:
         """Interrupt every unfinished cell, or this one; with `tasks`, only on these.
@@ -192,19 +206,12 @@ class Supervisor:
 
     def _serve(self) -> None:
         try:
-            wake_at = self._decide([])
+            self._decide([])
             while not lifecycle.is_over(self.state, self._clock()):
-                look_at = self._look_at()
-                due = look_at if wake_at is None else min(look_at, wake_at)
-                self.backend.wait(max(due - self._clock(), 0))
-                arrived = list(self.backend.take_events())
-                while self._mailbox:
-                    arrived.append(self._mailbox.popleft())
-                if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
-                    arrived.append(self._look())
-                wake_at = self._decide(arrived)
-                if not _OBSERVED.isdisjoint(map(type, arrived)):
-                    self._call(self._observer, self)
+                self._step(float("inf"))
+                if self._may_rest and not self._cells and self._wake_at is None:
+                    self._may_rest = False
+                    self._turn.rest(self._is_needed)
         except BaseException as error:  # a bug here must leave no thread waiting
             self.crashed = error
         finally:
@@ -219,19 +226,25 @@ class Supervisor:
                 self._call(callback)
             self._call(self._observer, self)
 
-    def _call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function of which a defect must not end a cluster."""
-        try:
-            function(*arguments)
-        except Exception:
-            self._complain()
+    def _step(self, until: float, *arrived_here: events.Event) -> None:
+        """Wait for events, at most until that time, and do what they and these demand."""
+        look_at = self._look_at()
+        due = min(look_at, until, look_at if self._wake_at is None else self._wake_at)
+        self.backend.wait(max(due - self._clock(), 0))
+        arrived = list(self.backend.take_events())
+        while self._mailbox:
+            arrived.append(self._mailbox.popleft())
+        arrived += arrived_here
+        if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
+            arrived.append(self._look())
+        self._decide(arrived)
+        if not _OBSERVED.isdisjoint(map(type, arrived)):
+            self._call(self._observer, self)
 
-    def _complain(self) -> None:
-        """Print the traceback of the present exception, each one once."""
-        text = traceback.format_exc()
-        if text not in self._complaints:
-            self._complaints.add(text)
-            print(text, file=sys.stderr, end="")
+    def _is_needed(self) -> bool:
+        """Check whether the own thread must go on, since a cell lasts, or waits for nobody."""
+        begun = [cell.requested_at for cell in list(self._cells.values())]
+        return bool(self._mailbox) or min(begun, default=self._clock()) < self._clock() - REST_S
 
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
@@ -258,7 +271,7 @@ class Supervisor:
                     self.backend.send(task, commands.MoveLog())
 
     def _take_samples(self) -> dict[TaskId, events.ProcessSample]:
-        suspects = self._suspects()
+        suspects = stalls.suspects(self.state, self.policy(), self._last_look)
         pids: dict[Hashable, int] = {}
         if self.backend.runs_here:
             pids.update({task: seen.pid for task, seen in self.state.tasks.items()})
@@ -288,22 +301,12 @@ class Supervisor:
         cpu_s = None if use.cpu_s is None else use.cpu_s * factor
         return events.ProcessSample(cpu_s, self._watch_log(task), use.paused and factor == 1.0, use.wanted_s)
 
-    def _suspects(self) -> set[TaskId]:
-        """Return the tasks that can soon count as stalled: they get a closer look."""
-        limit = self.policy().stall_s / 2
-        return {
-            task
-            for cell in self.state.cells.values()
-            for task, last in cell.progress.items()
-            if task not in cell.outcomes and self._last_look - last.at > limit
-        }
-
     def own_pids(self) -> dict[str, int]:
         """Return the processes that are no tasks: this kernel, and what the backend needs."""
         return {"kernel": os.getpid(), **self.backend.own_pids()}
 
-    def _decide(self, arrived: list[events.Event]) -> float | None:
-        """Fold events, act, and return when time alone calls for another decision."""
+    def _decide(self, arrived: list[events.Event]) -> None:
+        """Fold events and act."""
         now = self._clock()
         state = self.state
         for event in arrived:
@@ -328,7 +331,7 @@ class Supervisor:
         if self._waiting:  # a thread that begins to wait now looks at the new state first
             with self.changed:
                 self.changed.notify_all()
-        return decision.wake_at
+        self._wake_at = decision.wake_at  # when time alone calls for another decision
 
     def _note_starts(self, decision: Decision) -> None:
         """Note where the output of a queued cell begins: other cells have written to the logs meanwhile.
@@ -361,7 +364,9 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     self._restore_folder()
                 self.cells_ended += 1
-                self._cells.pop(outcome.number).finish(outcome)
+                cell = self._cells.pop(outcome.number)
+                self._may_rest = cell.is_awaited
+                cell.finish(outcome)
             case _:
                 assert_never(action)
 

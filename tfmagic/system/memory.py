@@ -7,6 +7,7 @@ same time, the process was killed for lack of memory.
 """
 
 import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -71,17 +72,22 @@ def be_killed_first() -> None:
 
 def cgroup_folders(cgroups: Path = _CGROUPS, controller: str = "memory") -> Iterator[Path]:
     """Yield the folders of this process' control groups and of the groups around them, the outermost last."""
-    seen = set()
-    for line in read_text(Path("/proc/self/cgroup")).splitlines():
+    yield from _folders_of(read_text(Path("/proc/self/cgroup")), cgroups, controller)
+
+
+@functools.lru_cache(maxsize=8)  # a cluster at rest asks each second
+def _folders_of(groups: str, cgroups: Path, controller: str) -> tuple[Path, ...]:
+    seen: dict[Path, None] = {}
+    for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         root = cgroups / controller if controllers else cgroups
         folder = root / path.lstrip("/")
         while folder.is_relative_to(root) and folder not in seen:
-            seen.add(folder)
-            yield folder
+            seen[folder] = None
             folder = folder.parent
+    return tuple(seen)
 
 
 def _numbers(folder: Path, *names: str) -> list[int]:

@@ -2,7 +2,8 @@
 
 Called by the supervisor every now and then, on its own thread. To read a process' CPU time is to read one
 small file. For its unique memory (which would be free if it ended) Linux walks its pages: some 10 ms for a
-process with TensorFlow. So the memory is read of a few processes at a time, within a share of one core.
+process with TensorFlow. So the memory is read of a few processes at a time, within a share of one core, and
+only of those that have computed since: a cluster at rest costs little.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ _CLOSELY_AT_ONCE = 8
 _CLOSELY_PROCESSES = 200
 _SAMPLED_AT_ONCE = 128
 _LEAST_AT_ONCE = 8
+_COMPUTED_S = 0.05  # between two readings of a process' memory
 _MIN_INTERVAL_S = 0.2  # a shorter one measures the clock tick (10 ms) more than the task
 
 
@@ -47,6 +49,7 @@ class Sampler(Generic[K]):
         self.usage: dict[K, Usage] = {}
         self._processes: dict[K, psutil.Process] = {}
         self._cpu: dict[K, tuple[float, float]] = {}
+        self._memory_at: dict[K, float] = {}  # the CPU time of each process when its memory was read
         self._sampled = self._measured = 0  # counts, from which the next turn follows
         self._started = time.monotonic()
         self._spent_s = 0.0
@@ -63,7 +66,7 @@ class Sampler(Generic[K]):
         sampled = _in_turn(list(alive), self._sampled, min(most, _SAMPLED_AT_ONCE))
         self._sampled += len(sampled)
         new = [key for key in sampled if self.usage.get(key, Usage()).memory_bytes is None]
-        old = [key for key in sampled if key not in new]
+        old = [key for key in sampled if key not in new and self._has_computed(key)]
         measured = set() if is_over_budget else set(_in_turn(old, self._measured, _MEASURED_AT_ONCE))
         self._measured += len(measured)
         for key in sampled:
@@ -90,9 +93,16 @@ class Sampler(Generic[K]):
             cpu_s = times.user + times.system + times.children_user + times.children_system
             percent = self._cpu_percent(key, cpu_s, before)
             seen = replace(before, cpu_percent=percent, cpu_s=cpu_s, paused=paused, wanted_s=None)
-            return read_memory(process, seen) if with_memory else seen
+            if with_memory:
+                self._memory_at[key], seen = cpu_s, read_memory(process, seen)
+            return seen
         except (psutil.Error, OSError):  # or no file can be opened
             return Usage()  # it ended meanwhile: the backend reports that
+
+    def _has_computed(self, key: K) -> bool:
+        """Check whether the process has computed since its memory was read; mostly it has not."""
+        used_s = self.usage[key].cpu_s
+        return used_s is None or abs(used_s - self._memory_at.get(key, 0.0)) >= _COMPUTED_S
 
     def _cpu_percent(self, key: K, cpu_s: float, before: Usage) -> float | None:
         now = time.monotonic()
