@@ -8,6 +8,9 @@ import os
 import pytest
 from simulation import Simulation
 
+from tfmagic.supervisor import lifecycle
+from tfmagic.supervisor.state import Policy
+
 EVENTS = int(os.environ.get("SIMULATED_EVENTS", "150000"))
 FIRST_SEED = int(os.environ.get("CHAOS_SEED", "0"))
 EVENTS_EACH = 10_000
@@ -20,6 +23,22 @@ def test_every_rule_of_a_cluster_holds_whatever_happens(part, state_dir):
     each = EVENTS // EVENTS_EACH // PARTS
     seeds = range(FIRST_SEED + part * each, FIRST_SEED + (part + 1) * each)
     assert sum(Simulation(seed, EVENTS_EACH, state_dir).run() for seed in seeds) >= EVENTS // PARTS
+
+
+def test_where_no_decision_is_needed_one_would_do_nothing(state_dir, monkeypatch):
+    skipped, skips = [], lifecycle.demands_nothing
+
+    def check(arrived, state):
+        if skips(arrived, state):
+            decision = lifecycle.decide(state, Policy(), 0.0)
+            assert not decision.actions and decision.state == state
+            skipped.append(arrived)
+        return skips(arrived, state)
+
+    monkeypatch.setattr(lifecycle, "demands_nothing", check)
+    for seed in range(3):
+        Simulation(seed, EVENTS_EACH, state_dir).run()
+    assert len(skipped) > 20
 
 
 def test_a_seed_repeats_what_happened(state_dir):

@@ -12,6 +12,7 @@ released from the collectives in which they wait for it. Tasks that still have n
 period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from msgspec import structs
@@ -196,6 +197,22 @@ def is_over(state: ClusterState, now: float) -> bool:
     """Check whether the cluster was stopped, and its processes have ended or had the time to do so."""
     return state.stopping and (
         now >= state.stop_at or not any(seen.phase in ALIVE for seen in state.tasks.values())
+    )
+
+
+def demands_nothing(arrived: Iterable[events.Event], state: ClusterState) -> bool:
+    """Check whether nothing must be done after these events: some tasks of the only cell have returned.
+
+    With many tasks, their outcomes arrive one after the other, and a decision looks at each task.
+    """
+    if state.barriers or state.stopping or len(state.cells) != 1:
+        return False
+    (cell,) = state.cells.values()
+    is_well = cell.sent and cell.failed_at is None and cell.ladder is None and not cell.presses
+    return (
+        is_well
+        and not cell.has_ended
+        and all(type(e) is events.CellReturned and not state.tasks[e.task].replace for e in arrived)
     )
 
 

@@ -318,7 +318,11 @@ class Supervisor:
                 self._call(self._router.route, event, state)
             state = lifecycle.apply(state, event, now)
         policy = self.policy()
-        decision = lifecycle.decide(state, policy, now)
+        is_due = self._wake_at is not None and now >= self._wake_at
+        if arrived and not is_due and lifecycle.demands_nothing(arrived, state):
+            decision = Decision((), state, self._wake_at)
+        else:
+            decision = lifecycle.decide(state, policy, now)
         self._note_starts(decision)
         self.state = decision.state
         for watcher in self._watchers:
