@@ -21,6 +21,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, read_timeline
 from tfmagic.supervisor.lifecycle import apply, decide
 from tfmagic.supervisor.state import Policy
+from tfmagic.views.pictures import lanes
 
 
 class Recorded(History):
@@ -140,6 +141,22 @@ def test_a_restart_by_the_policy_leaves_the_end_in_the_file(tmp_path):
     history.happen(TaskExited(A, 1, -11), now=2.0)
     (mark,) = history.records(Mark)
     assert mark.what == "ended" and "SIGSEGV" in mark.note
+
+
+def test_a_script_that_is_done_has_ended_well_and_a_cell_that_ends_its_process_has_not(tmp_path):
+    history = Recorded(tmp_path, A, B).ready()
+    history.run(A, B, now=1.0, source="x")
+    history.happen(TaskExited(B, 1, 0), now=1.5)
+    history.happen(returned(A), now=2.0)
+    history.happen(TaskExited(A, 1, 0), now=3.0)
+    assert [c.note for c in history.records(Change) if c.doing == "dead"] == [timeline_file.ENDED_WELL] * 2
+    in_cell, well = history.records(Mark)
+    assert "something in the cell ended the process" in in_cell.note and well.note == timeline_file.ENDED_WELL
+    events = lanes.build(read_timeline(history.run_folder), "run", until=1004.0, whole=True).events
+    assert [(event.task, event.sign) for event in events if "code 0" in event.text] == [
+        ("worker-1", "died"),
+        ("worker-0", "other"),
+    ]
 
 
 def test_an_interrupt_names_the_tasks_of_the_cell(tmp_path):

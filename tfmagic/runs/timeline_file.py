@@ -19,6 +19,7 @@ from tfmagic.system import files
 
 HALF_BYTES = 2_000_000  # of two files
 SOURCE_CHARACTERS = 4000
+ENDED_WELL = "exited with code 0"  #: The note on a process that ended by itself between cells, as scripts do.
 _NAME, _OLD_NAME = "timeline.jsonl", "timeline.old.jsonl"
 
 

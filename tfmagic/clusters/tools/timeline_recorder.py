@@ -21,7 +21,16 @@ from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited,
 from tfmagic.runs import timeline_file
 from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Part, Record, TimelineFile
+from tfmagic.runs.timeline_file import (
+    ENDED_WELL,
+    CellBegan,
+    CellEnded,
+    Change,
+    Mark,
+    Part,
+    Record,
+    TimelineFile,
+)
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import Reason, TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Decision, FinishCell, Outcome, Phase, Policy
@@ -188,10 +197,16 @@ def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -
             found[task] = _in_cell(state, cell, task, activity, whom, at)
     for task, seen in state.tasks.items():
         if task not in found:
-            note = describe_end(seen.death) if seen.death else ""
+            note = _note_on(seen.death, is_idle=True) if seen.death else ""
             doing = _BETWEEN_CELLS.get(seen.phase, Doing(seen.phase.value))
             found[task] = Change(at, task.name, doing, seen.attempt, note=note)
     return found
+
+
+def _note_on(end: TaskExited | TaskLost, is_idle: bool) -> str:
+    """Return how a process ended; a script that is done ends its process."""
+    is_well = is_idle and isinstance(end, TaskExited) and end.exit_code == 0 and end.cause is Cause.NONE
+    return ENDED_WELL if is_well and not end.reason else describe_end(end)
 
 
 def _in_cell(
@@ -265,5 +280,6 @@ def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record
             end = state.tasks[task].end if task in state.tasks else None
             if state.stopping or end is None or end.attempt != attempt:
                 return []
-            return mark("ended", (task,), describe_end(end))
+            is_idle = not any(task in cell.request.commands for cell in state.cells.values() if cell.sent)
+            return mark("ended", (task,), _note_on(end, is_idle))
     return []

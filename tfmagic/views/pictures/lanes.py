@@ -8,7 +8,7 @@ import msgspec
 
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 from tfmagic.runs.doing import Doing
-from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Record
+from tfmagic.runs.timeline_file import ENDED_WELL, CellBegan, CellEnded, Change, Mark, Record
 from tfmagic.views.words import duration
 
 MOST_SPANS = 600  # of a picture
@@ -283,7 +283,8 @@ def _events(
         at = record.t - begin
         match record:
             case Mark(_, "ended", names, note):
-                found += [Event(at, task, "died", note) for task in names if task in tasks]
+                sign = "other" if note == ENDED_WELL else "died"
+                found += [Event(at, task, sign, note) for task in names if task in tasks]
             case Mark(_, what, names, note):
                 sign = "interrupt" if what == "interrupt" else "other"
                 chosen = [task for task in names if task in tasks] if names else [""]
