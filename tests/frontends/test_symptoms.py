@@ -7,7 +7,14 @@ from tfmagic.failures import hints
 from tfmagic.frontends import cli, symptoms
 from tfmagic.system.advice import FrontEnd, set_front_end
 
-OTHERS = {"host-cut-off", "model-outside-scope", "own-statistics", "unused-rows", "stalled"}
+OTHERS = {
+    "host-cut-off",
+    "model-outside-scope",
+    "own-statistics",
+    "unused-rows",
+    "different-weights",
+    "stalled",
+}
 ERRORS = {
     name for name in tfmagic.__all__ if str(getattr(tfmagic, name)).startswith("<class 'tfmagic.errors.")
 }

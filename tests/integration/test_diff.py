@@ -65,3 +65,31 @@ for number in range(10):
     assert "w: the tasks parted in step 7: worker-0 | worker-1" in notebook.run(parted)
     with pytest.raises(UsageError, match="not a variable name"):
         notebook.run("%%tfcluster --watch w-1\n1")
+
+
+def test_weights_that_one_task_alone_has_set_are_noticed_after_fit(notebook):
+    train = """%%tfcluster --workers 2
+import keras
+import numpy as np
+import tensorflow as tf
+import tfmagic
+
+me = tfmagic.current_task()
+strategy = strategy if "strategy" in globals() else tf.distribute.MultiWorkerMirroredStrategy()
+keras.utils.set_random_seed(me.index)
+with strategy.scope():
+    layers = [keras.layers.Dense(3), keras.layers.BatchNormalization(), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.layers.Input((4,)), *layers])
+    model.compile("adam", "mse")
+if CONDITION:
+    model.set_weights([np.full(weights.shape, 0.5) for weights in model.get_weights()])
+rows = np.random.default_rng(0).normal(size=[32, 4])
+data = tf.data.Dataset.from_tensor_slices((rows, np.ones(32))).batch(8)
+losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
+"""
+    hint = "hint: fit has left different weights on worker-0 and worker-1"
+    assert hint not in notebook.run(train.replace("CONDITION", "True")), "statistics alone are no weights"
+    assert hint in notebook.run(train.replace("CONDITION", "me.index == 0"))
+    assert notebook.cluster().diff("losses").equal, "nothing else says so"
+    assert hint not in notebook.run("%%tfcluster\nmodel.predict(rows, verbose=0)"), "said once"
+    assert "differ" in notebook.run("%tfcluster explain different-weights")

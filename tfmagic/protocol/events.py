@@ -156,8 +156,8 @@ class CellReturned(_OfCell, frozen=True):
         lost_bytes: How much of the output could not be written, since the disk is full.
         lost_where: The host and folder of that disk; "" if it is the notebook's.
         steps: How often the cell called the tf.function that it called most often.
-        watched: Digests of the variable that was watched, at the beginning of each of these steps, and at the
-            end.
+        watched: Digests of the watched variable at the beginning of each of these steps, and at the end.
+        trained: Some numbers of the weights that `fit` has trained with other tasks.
         profile: Where its time went, if that was asked for.
     """
 
@@ -171,6 +171,7 @@ class CellReturned(_OfCell, frozen=True):
     lost_bytes: int = 0
     lost_where: str = ""
     steps: int = 0
+    trained: bytes = b""
     watched: bytes = b""
     profile: TaskProfile | None = None
 

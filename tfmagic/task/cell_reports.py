@@ -25,7 +25,7 @@ from tfmagic.system import own_code
 from tfmagic.task import exits, streams
 from tfmagic.task.cell_parts import Attempt
 from tfmagic.task.shell import CellRunner
-from tfmagic.task.tensorflow import collectives, function_calls, interrupts
+from tfmagic.task.tensorflow import collectives, function_calls, interrupts, trained_weights
 
 _OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
 _NO_VALUE = object()
@@ -75,6 +75,7 @@ class Reports:
             pulled=pulled,
             failed_pulls=failed,
             steps=function_calls.CALLS.most(),
+            trained=trained_weights.WEIGHTS.sample,
         )
         self._channel.send(event)
 

@@ -50,6 +50,7 @@ from tfmagic.task.tensorflow import (
     keras_tracking,
     patches,
     profiler,
+    trained_weights,
 )
 from tfmagic.task.tensorflow.interrupts import StuckWatch
 from tfmagic.task.tracker import Tracker
@@ -98,6 +99,7 @@ class TaskProgram:
             function_calls.CALLS,
             collectives.STATE,
             keras_tracking.FIT_TRACKING,
+            trained_weights.WEIGHTS,
             self.tracing,
             interrupts.STATE,
             keras_scopes.KerasScopes(),

@@ -307,6 +307,14 @@ TABLE = PatchTable(
         only="strategies in keras",
     ),
     _keras(
+        "a hint on weights",
+        (f"{_TRAINER}:TensorFlowTrainer|Trainer.make_train_function(force)",),
+        "weights that one task alone has loaded stay different, without a word",
+        "different weights get no hint",
+        f"{_HERE}.trained_weights:noting",
+        only="strategies in keras",
+    ),
+    _keras(
         "a hint on rows",
         (f"{_TRAINER}:TFEpochIterator.__init__(distribute_strategy) uses _distributed_dataset",),
         "with the policy OFF a part of the rows is never read, without a word",

@@ -1,0 +1,68 @@
+"""Keep a sample of the weights that `fit` has trained; the kernel compares it with those of the other tasks.
+
+Tasks that train one model apply equal gradients, and nothing compares their weights: a file that one task
+alone has loaded leaves different models with equal losses, without a word. A sample is some numbers of each
+variable, so it costs the same for all models, and no task waits for another.
+"""
+
+import functools
+import struct
+import weakref
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from tfmagic.protocol.commands import RunCell
+from tfmagic.task.cell_parts import Attempt, CellPart
+from tfmagic.task.tensorflow import collectives
+
+_VARIABLES, _NUMBERS = 64, 8  # at most: variables, and numbers of each
+
+
+class TrainedWeights(CellPart):
+    """The sample of the cell that runs: a checksum of the shapes, then numbers; empty without a `fit`."""
+
+    def __init__(self) -> None:
+        self.sample = b""
+        self._model: Callable[[], Any] = lambda: None
+
+    def begin(self, cell: RunCell) -> None:
+        """Forget the model of the last cell."""
+        self.sample, self._model = b"", lambda: None
+
+    def note(self, model: Any) -> None:
+        """Note the model that `fit` begins to train, if several tasks train it."""
+        if collectives.have_peers() and model.distribute_strategy.num_replicas_in_sync > 1:
+            self._model = weakref.ref(model)
+
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """Take the sample."""
+        model = self._model()
+        if model is not None and attempt.error is None:
+            try:
+                self.sample = _sample_of(model.trainable_variables)
+            except Exception:  # it must not cost the cell its results
+                self.sample = b""
+
+
+WEIGHTS = TrainedWeights()
+
+
+def noting(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Note each model that `fit` begins to train."""
+
+    @functools.wraps(original)
+    def make_train_function(self: Any, force: bool = False) -> Any:
+        WEIGHTS.note(self)
+        return original(self, force)
+
+    return make_train_function
+
+
+def _sample_of(variables: list[Any]) -> bytes:
+    import tensorflow as tf
+
+    some = variables[:: -(-len(variables) // _VARIABLES) or 1]
+    parts = [tf.cast(tf.reshape(variable.value, [-1])[:_NUMBERS], tf.float32).numpy() for variable in some]
+    shapes = zlib.crc32(repr([tuple(variable.shape) for variable in variables]).encode())
+    return struct.pack("<I", shapes) + b"".join(part.astype("<f4").tobytes() for part in parts)
