@@ -65,6 +65,11 @@ lab: $(LAB)
 chromium:
 	@scripts/install-debian-packages
 
+# the checks of accessibility; npm is the only way to get it
+AXE := $(VENV)/node_modules/axe-core/axe.min.js
+$(AXE): chromium
+	@npm install --prefix $(VENV) --no-save --no-package-lock --no-audit --no-fund --silent axe-core@4.14.1
+
 # environments with other libraries beside tfmagic: tests/environments
 BESIDE := .venv-beside/.cheapest-$(MINOR)
 $(BESIDE): $(DEV) scripts/beside
@@ -72,7 +77,7 @@ $(BESIDE): $(DEV) scripts/beside
 	@touch $@
 
 # the whole suite; then the quick part on Debian's own Python, if its version differs
-test: $(DEV) $(BESIDE) chromium
+test: $(DEV) $(BESIDE) $(AXE) chromium
 	$(BIN)/python scripts/suite.py --also /usr/bin/python3
 
 # make quick PYTHON=python3.13 VENV=.venv-3.13

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from commands import Commands
     from kernels import Kernel  # its imports would be imported by each task of a test module
     from lessons import Lessons
+    from pages import Pages, Server
     from ray_nodes import RayNodes
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
@@ -323,3 +324,35 @@ def ray_nodes() -> Iterator[RayNodes]:
         nodes.start(cpus=8)
         yield nodes
         driver_client.close_idle()  # Ray's part of a driver listens
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Debian's Chromium, for a module."""
+    from pages import ARGUMENTS, chromium
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a Jupyter server, for a module."""
+    from pages import Server
+
+    server = Server(tmp_path_factory.mktemp("lab"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def pages(browser: Any, lab: Server) -> Iterator[Pages]:
+    """Share one browser context, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
+    from pages import Pages
+
+    made = browser.new_context(viewport={"width": 1280, "height": 1000})
+    yield Pages(made, lab)
+    made.close()

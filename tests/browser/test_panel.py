@@ -12,8 +12,8 @@ import sys
 import nbformat
 import pytest
 from conftest import wait_until
-from pages import ARGUMENTS, Pages, Server, chromium, write_notebook
-from playwright.sync_api import expect, sync_playwright
+from pages import write_notebook
+from playwright.sync_api import expect
 
 LOAD = "%load_ext tfmagic\n%tfcluster start --workers 2"
 expect.set_options(timeout=30_000)  # a busy machine needs time; a check that holds returns at once
@@ -29,29 +29,6 @@ while not os.path.exists({flag!r}):
     time.sleep(0.02)
 print("\\nended")
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
-        yield made
-        made.close()
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("lab"))
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
-def pages(browser, lab):
-    """Share one browser context, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
-    made = browser.new_context(viewport={"width": 1280, "height": 1000})
-    yield Pages(made, lab)
-    made.close()
 
 
 def _open(pages, name, *cells, app="lab"):
@@ -363,7 +340,9 @@ def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_
     expect(book.output(1).get_by_text(re.compile("model not found|Loading widget"))).to_be_hidden()
     book.wait_until_open("idle")  # a cell that is run before the new kernel is there is lost
     book.run(2)
-    expect(book.output(2)).to_contain_text(re.compile(r"2 workers · [\d.]+ s · 0 of 2 done 2 stopped"))
+    expect(book.output(2)).to_contain_text(
+        re.compile(r"2 workers · [\d.]+ s · 0 of 2 done(, interrupted)? 2 stopped")
+    )
     expect(book.output(2)).to_contain_text(noted)
 
 
@@ -480,7 +459,7 @@ def test_figures_and_values_in_place(open_notebook, flag):
     assert chart.evaluate("image => image.naturalWidth") == 320, "drawn, and no broken image"
     flag.touch()
     book.wait_until_ended(1)
-    expect(book.output(1).locator("img[alt=loss]")).to_be_visible()
+    expect(book.output(1).locator("img[alt^='loss: ']")).to_be_visible()
     row = book.output(1).locator("tr", has_text="worker-0, worker-1")
     expect(row).to_contain_text("42")
 

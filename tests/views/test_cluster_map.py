@@ -116,7 +116,9 @@ def test_a_saved_notebook_keeps_the_picture_and_the_texts_of_the_pointer():
     bundle = map_of(started(shape), shape)._repr_mimebundle_()
     assert set(bundle) == {"text/html", "text/plain"}
     page = bundle["text/html"]
-    assert '<img alt="cluster default' in page
+    name, text = bundle["text/plain"].split("\n", 1)
+    assert f'<img alt="{name}" src' in page
+    assert '<summary style="cursor:pointer;padding:1px 6px">As text</summary><pre' in page and text in page
     assert 'src="data:image/svg+xml;base64,' in page
     assert 'title="worker-1: worker: computes its share of each batch' in page
     assert "<details" in page

@@ -33,6 +33,8 @@ def test_a_chart_has_a_line_for_each_task_and_is_xml():
     root = ElementTree.fromstring(svg)
     lines = [e for e in root.iter() if e.tag.endswith("polyline")]
     assert len(lines) == 2 and lines[0].get("stroke") != lines[1].get("stroke")
+    dashes = [line.get("stroke-dasharray") for line in lines]
+    assert dashes[0] != dashes[1], "they can be told apart without colours"
     assert lines[0][0].text == "worker-0: 2.5 (step 1)"
     assert "loss<&: worker-0 2.5 (step 1), worker-1 2 (step 1)" in root[0].text
     first = [tuple(map(float, point.split(","))) for point in lines[0].get("points").split()]

@@ -54,6 +54,22 @@ def test_tones_can_be_seen_on_a_page_of_any_theme(tone, text, page):
     assert contrast(on_panel, mixed(on_panel, 0.13, rgb(page))) >= 4.5
 
 
+@pytest.mark.parametrize(("text", "page"), [("#212121", "#ffffff"), ("#e0e0e0", "#111111")])
+def test_what_a_program_prints_in_colours_can_be_read_on_a_page_of_any_theme(text, page):
+    """Also as a line of stderr, whose background is tinted, and on a surface with a colour of its own."""
+    log = mixed(rgb(text), 0.04, rgb(page))
+    stderr = mixed(mixed(rgb(palette.RED.mid), 0.7, rgb(text)), 0.09, log)
+    for number, colour in enumerate(palette.TERMINAL):
+        sheet = palette.style_sheet()
+        share = int(re.search(rf"--tfm-a{number}: .* (\d+)%, var\(--tfm-fg\)\)", sheet)[1])
+        ink = mixed(rgb(colour), share / 100, rgb(text))
+        assert min(contrast(ink, log), contrast(ink, stderr)) >= 4.5, colour
+        alpha = re.search(rf"--tfm-b{number}: {colour}(\w\w);", sheet)[1]
+        surface = mixed(rgb(colour), int(alpha, 16) / 255, log)
+        assert contrast(rgb(text), surface) >= 4.5, colour
+        assert f"{colour} {share}%, currentcolor" in palette.terminal_css(number, is_text=True)
+
+
 def test_the_style_sheet_of_the_panel_defines_every_variable_that_it_uses():
     css, script = widget.PanelWidget._css, widget.PanelWidget._esm
     used = set(re.findall(r"var\((--tfm-[a-z0-9-]+)", f"{css}{script}")) - {"--tfm-a"}  # with a number

@@ -103,10 +103,20 @@ def test_what_was_tracked_is_a_chart_and_its_last_values_are_text(tmp_path):
     form = kept.render()
     Balanced(form.html)
     assert form.text.splitlines()[-1] == "loss<: worker-0 0.5 (step 1), worker-1 0.5 (step 1)"
-    (code,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)" alt="loss&lt;"', form.html)
+    (code,) = re.findall(
+        r'src="data:image/svg\+xml;base64,([^"]+)" alt="loss&lt;: worker-0 0.5 [^"]*"', form.html
+    )
     assert base64.b64decode(code).count(b"<polyline") == 2
     small = kept.render(limit_bytes=4_000)
     assert "data:image" not in small.html and small.text.endswith("(step 1)"), "the text has it in any case"
+
+
+def test_the_end_is_a_word_where_no_task_says_it_and_the_keyboard_scrolls_a_log(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"\x1b[31mred\x1b[0m\n")
+    page = kept.render("timed out").html
+    assert "1 of 1 done, timed out" in words(page)
+    assert '<div tabindex="0" role="group" aria-label="Output of worker-0"' in page
+    assert "color:#d9485f;color:color-mix(in srgb, #d9485f 70%, currentcolor);" in page
 
 
 def test_a_root_cause_stands_above_what_follows_from_it(tmp_path):

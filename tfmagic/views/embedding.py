@@ -106,7 +106,7 @@ def _json_tree(value: Any, name: str = "", depth: int = 0) -> str:
     size = f"{len(value)} {'key' if isinstance(value, dict) else 'item'}{'' if len(value) == 1 else 's'}"
     return (
         f'<details{"" if depth else " open"} style="padding-left:1.2em"><summary>{label}'
-        f'<span style="opacity:.65">{size}</span></summary>{body}</details>'
+        f'<span style="opacity:.7">{size}</span></summary>{body}</details>'
     )
 
 

@@ -19,7 +19,8 @@ from tfmagic.views.pictures.scene import Scene, shortened
 MOST_POINTS = 400
 MOST_NAMES = 12
 _MOST_LINES, _NAMED = 16, 4
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 320, 150, 54, 22, 20
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 320, 150, 54, 26, 20
+_DASHES = (None, "6 3", "2 2", "9 3 2 3")  # of the named tasks, which differ in more than their colour
 Point = tuple[float, float]
 
 
@@ -111,12 +112,13 @@ def draw(name: str, by_task: Mapping[str, Series]) -> str:
         if len(drawn) == 1:
             cx, _, cy = drawn[0].partition(",")
             scene.add("circle", "", title, cx=cx, cy=cy, r=2.5, fill=tone.mid)
-        dash = None if number < len(TONES) else "4 2"
+        dash = _DASHES[number % len(_DASHES)]
         look = {"fill": "none", "stroke": tone.mid, "stroke_width": 1.5, "stroke_dasharray": dash}
         scene.add("polyline", "", title, points=" ".join(drawn), **look)
         if number < _NAMED:
             x = right - 62 * (min(len(tasks), _NAMED) - 1 - number)
             scene.text(x, 15, task, text_anchor="end", fill=tone.ink)
+            scene.line(f"M{x} 20h-46", tone.mid, stroke_width=1.5, stroke_dasharray=dash)
     return scene.svg
 
 

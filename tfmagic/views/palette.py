@@ -2,7 +2,8 @@
 
 A picture brings its own white paper: text on it, or on a tint, has the contrast of 4.5 that WCAG asks for.
 The theme of a page is not known to a saved cell: there, marks have the `mid` colours, whose contrast is 3 on
-white and on black, and text has the page's own colour. The panel mixes them with that colour.
+white and on black, and text has the page's own colour. The panel mixes them with that colour, and so does
+what a program printed in colours.
 """
 
 from dataclasses import dataclass
@@ -45,12 +46,13 @@ OF_VERDICT = {
 OF_TYPE = {"chief": BLUE, "worker": GREY, "ps": AMBER, "evaluator": PURPLE}
 
 TERMINAL = (
-    *("#6e7781", "#d9485f", "#2e9e5b", "#b8860b", "#2f81d7", "#9166cc", "#1b8a9c", "#8c959f"),
-    *("#848d97", "#e5677a", "#3fae6c", "#c99a1e", "#4b95e6", "#a97fe0", "#2fa0b3", "#a8b0b8"),
+    *("#6e7781", "#d9485f", "#299153", "#a47709", "#2f81d7", "#9166cc", "#1b8a9c", "#7f8791"),
+    *("#777f88", "#d76072", "#36985e", "#a88117", "#4589d4", "#9b74ce", "#2a93a4", "#81878e"),
 )
-"""The sixteen colours of a terminal, for what the user's program prints."""
+"""The sixteen colours of a terminal, for what the user's program prints; about as bright as `Tone.mid`."""
 
-_MID_SHARE = 70  # percent of a text's colour on the panel; the rest is the page's own: then it has contrast
+_MID_SHARE = 70  # percent of a text's colour; the rest is the page's own: then it has contrast
+_SURFACE_ALPHA = "40"  # of the colour behind a program's text, in hexadecimal
 
 
 def tone_of(word: str) -> Tone:
@@ -58,13 +60,30 @@ def tone_of(word: str) -> Tone:
     return OF_DOING.get(word, GREY)  # type: ignore[call-overload]  # a member is its word
 
 
+def mixed(colour: str, text: str) -> str:
+    """Return a colour for text, in CSS, mixed with that of the other text."""
+    return f"color-mix(in srgb, {colour} {_MID_SHARE}%, {text})"
+
+
+def terminal_css(number: int, is_text: bool) -> str:
+    """Return the style of text in a colour of a terminal, or of the surface behind it, for a saved cell.
+
+    A sanitizer that knows no mixed colours leaves the first one.
+    """
+    colour = TERMINAL[number]
+    if not is_text:
+        return f"background-color:{colour}{_SURFACE_ALPHA};"
+    return f"color:{colour};color:{mixed(colour, 'currentcolor')};"
+
+
 def style_sheet() -> str:
     """Return the variables of `panel.css`, and the tone of each state and verdict."""
     variables = {"fg-own": INK, "bg-own": PAPER, "tone": f"var(--tfm-{BLUE.name})"}
     for tone in TONES:
         colour = f"var({tone.theme}, {tone.mid})" if tone.theme else tone.mid
-        variables[tone.name] = f"color-mix(in srgb, {colour} {_MID_SHARE}%, var(--tfm-fg))"
-    variables |= {f"a{number}": colour for number, colour in enumerate(TERMINAL)}
+        variables[tone.name] = mixed(colour, "var(--tfm-fg)")
+    for number, colour in enumerate(TERMINAL):
+        variables |= {f"a{number}": mixed(colour, "var(--tfm-fg)"), f"b{number}": f"{colour}{_SURFACE_ALPHA}"}
     lines = [f".tfm-root {{ {' '.join(f'--tfm-{name}: {value};' for name, value in variables.items())} }}"]
     tones = [(f'[data-state="{word}"]', tone) for word, tone in OF_DOING.items()]
     tones += [(f'[data-verdict="{word}"]', tone) for word, tone in OF_VERDICT.items() if word]

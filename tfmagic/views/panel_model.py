@@ -44,6 +44,7 @@ _LOG_BYTES = 4 << 20
 _LOG_PART_CHARACTERS = 1 << 19
 _MEGABYTE = 1 << 20
 
+_ANNOUNCED = (*FAILURES, Doing.DEAD, Doing.STALLED, Doing.PAUSED, Doing.INPUT)  # to a screen reader
 _QUEUED = "queued: it begins when the cells before it on these tasks have ended"
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -87,6 +88,7 @@ class PanelModel:
             "open": [i for i, task in enumerate(self.tasks) if task in self._watched],
             "states": list(Doing),
             "failures": FAILURES,
+            "announced": _ANNOUNCED,
             "ends": ENDS,
             "row_limit": _ROW_LIMIT,
             "notifies": context.notifies,

@@ -61,12 +61,13 @@ class StartProgress:
     def _show(self, publish: Publisher, text: str, share: float) -> None:
         is_first = not self.display_id
         self.display_id = self.display_id or f"tfmagic-start-{self._name}-{self._started}"
-        bar = f'<progress value="{share:.2f}" style="vertical-align:middle;width:8em"></progress>'
+        look = 'aria-label="Tasks that are ready" style="vertical-align:middle;width:8em"'
+        bar = f'<progress value="{share:.2f}" {look}></progress>'
         style = "padding:4px 10px;border:1px solid rgba(128,128,128,.28);border-radius:6px"
         name, shape = html.escape(self._name), html.escape(self._shape)
         page = (
-            f'<div style="{style}"><b>{name}</b> <span style="opacity:.65">· {shape} ·</span> {bar} '
-            f'<span style="opacity:.65">{html.escape(text)}</span></div>'
+            f'<div style="{style}"><b>{name}</b> <span style="opacity:.7">· {shape} ·</span> {bar} '
+            f'<span style="opacity:.7">{html.escape(text)}</span></div>'
         )
         plain = f"tfmagic: cluster {self._name} ({self._shape}): {text}"
         bundle = {"text/html": page, "text/plain": plain}

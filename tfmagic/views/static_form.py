@@ -29,7 +29,7 @@ _PREFIX_BYTES = PREFIX_COLUMNS + 1
 _TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its tags
 _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
 _CHARTS_SHARE = 0.25  # of the limit is for what the tasks tracked, at most
-_MARKS_BYTES = 1000  # the html of a task beside its lines
+_MARKS_BYTES = 1100  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text behind it
 _ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
 _OPEN_TASKS = 4  # up to so many tasks are open
@@ -93,12 +93,15 @@ def render(
     text, lost = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
     figures = Figures(run, record.cell, [parse_task(part.task) for part in record.tasks])
     figures.read()
-    text = "\n".join([text, *figures.lines()])
+    lines = figures.lines()
+    text = "\n".join([text, *lines])
     notes = [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
     text = "\n".join([text, *notes]).lstrip("\n")
     below = "shown below" if record.verdict else f"{line} shows it"
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
-    charts = static_html.figures_html(figures.charts(), int(limit_bytes * _CHARTS_SHARE))
+    charts = static_html.figures_html(
+        dict(zip(lines, figures.charts().values(), strict=True)), int(limit_bytes * _CHARTS_SHARE)
+    )
     limit = limit_bytes - len(text.encode())
     page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts)
     return StaticForm(page, text, tuple(apart), widgets)

@@ -24,7 +24,7 @@ from tfmagic.views.values import ValueRow
 
 _LINE = "border:1px solid rgba(128,128,128,.28)"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
-_FAINT = "opacity:.65"
+_FAINT = "opacity:.7"
 _NOTE = f"padding:2px 7px;border-left:3px solid {palette.AMBER.mid}"
 _WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
 # JupyterLab shows "model not found" below a draft, without an element, where the kernel is gone
@@ -56,7 +56,7 @@ def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = ()) -> 
         f'<div style="{style}" title="{_esc(f"{when}, run {run}, cell {record.cell}")}">'
         f'<b style="color:{colour}">{words.sign_of(record.verdict)}</b> <b>{_esc(record.cluster)}</b> '
         f'<span style="{_FAINT}">· {_esc(record.shape)} · {words.duration(record.elapsed_s)} · '
-        f"{words.done_of(record)}</span>{badges}</div>"
+        f"{words.outcome_of(record)}</span>{badges}</div>"
         + "".join(f'<div style="{_NOTE}">{_esc(note)}</div>' for note in (*notes, *record.notes))
     )
 
@@ -73,10 +73,10 @@ def _badge(state: str, text: str) -> str:
 
 
 def figures_html(figures: Mapping[str, str], room: int) -> str:
-    """Return the charts as images, as far as they fit into `room` characters."""
+    """Return the charts (SVG by the text that says the same) as images, as far as they fit into `room`."""
     shown = ""
-    for name, svg in figures.items():
-        image = embedding.as_html({"image/svg+xml": svg, "text/plain": name}, {}) or ""
+    for text, svg in figures.items():
+        image = embedding.as_html({"image/svg+xml": svg, "text/plain": text}, {}) or ""
         if len(shown) + len(image) <= room:
             shown += image + " "
     return f'<div style="{_RULE};padding:4px 6px">{shown}</div>' if shown else ""
@@ -107,11 +107,13 @@ def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: b
         f"{_badge(task.state, task.state)} "
         f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
     )
-    body = head + error_html(task.error) + _log_html(items, fold_noise)
+    body = head + error_html(task.error) + _log_html(task.task, items, fold_noise)
     return f'<details{" open" if is_open else ""} style="{_RULE}">{body}</details>'
 
 
-def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
+def _log_html(task: str, items: Sequence[Item], fold_noise: bool) -> str:
+    """Return the log in a box that the keyboard can scroll."""
+
     def kind_of(item: Item) -> str:
         is_folded = fold_noise and isinstance(item, RowItem) and item.noise
         return "noise" if is_folded else "display" if isinstance(item, DisplayItem) else "lines"
@@ -131,7 +133,8 @@ def _log_html(items: Sequence[Item], fold_noise: bool) -> str:
     height = "60em" if any(isinstance(item, DisplayItem) for item in items) else "24em"
     outer = f"display:flex;flex-direction:column-reverse;overflow:auto;max-height:{height}"
     inner = "flex:none;padding:2px 10px 6px 26px"
-    return f'<div style="{outer}"><div style="{inner}">{"".join(blocks)}</div></div>'
+    name = f'tabindex="0" role="group" aria-label="Output of {_esc(task)}"'
+    return f'<div {name} style="{outer}"><div style="{inner}">{"".join(blocks)}</div></div>'
 
 
 def _noise_html(items: Sequence[Item]) -> str:
@@ -205,7 +208,7 @@ def row_html(row: Row) -> str:
 
 _PLAIN_STYLES: Mapping[str, str] = {
     "b": "font-weight:bold;",
-    "d": "opacity:.6;",
+    "d": "opacity:.7;",
     "i": "font-style:italic;",
     "u": "text-decoration:underline;",
     "s": "text-decoration:line-through;",
@@ -217,8 +220,10 @@ _PLAIN_STYLES: Mapping[str, str] = {
 def _css_of(token: str) -> str:
     if token in _PLAIN_STYLES:
         return _PLAIN_STYLES[token]
-    name, value = "color" if token[0] == "f" else "background-color", token[1:]
-    return f"{name}:{value if value.startswith('#') else palette.TERMINAL[int(value)]};"
+    kind, value = token[0], token[1:]
+    if not value.startswith("#"):
+        return palette.terminal_css(int(value), is_text=kind == "f")
+    return f"{'color' if kind == 'f' else 'background-color'}:{value};"
 
 
 def _short(text: str, limit: int) -> str:

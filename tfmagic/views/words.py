@@ -18,6 +18,13 @@ def done_of(record: CellRecord) -> str:
     return f"{count_done(record)} of {len(record.tasks)} done"
 
 
+def outcome_of(record: CellRecord) -> str:
+    """Return the same, and how the cell ended where no task's state says so: "0 of 2 done, timed out"."""
+    states = {task.state for task in record.tasks}
+    is_said = record.verdict in ("", "done") or record.verdict in states
+    return done_of(record) if is_said else f"{done_of(record)}, {record.verdict}"
+
+
 def count_done(record: CellRecord) -> int:
     return sum(task.state == Doing.DONE for task in record.tasks)
 

@@ -9,6 +9,8 @@ const FOLD_WINDOW = 200; // merged rows among which equal ones of several tasks 
 const GROUP_ABOVE = 8; // more tasks than that are grouped by type
 const QUIET = "data-lm-suppress-shortcuts";
 const BEAT_MS = 20000; // between reports that this page is open
+const TOLD_MS = 2000; // between sentences to a screen reader
+const TOLD_CHARACTERS = 200; // of a sentence
 
 // ---- small helpers ----
 
@@ -31,22 +33,41 @@ function button(label, title, act, aria = label) {
 	return element;
 }
 
-/** A button that says at the first press what it costs, and acts at a second one within 5 s. */
+/**
+ * A button that says at the first press what it costs, and acts at a second one: within 5 s, or, for those who read
+ * more slowly and use the keyboard, as long as it has the focus. Escape takes the first press back.
+ */
 function carefulButton(label, title, cost, act, aria = label) {
 	let timer;
-	const say = (text, name) => {
-		timer = clearTimeout(timer);
-		setText(element, text);
-		element.ariaLabel = name;
-		element.classList.toggle("tfm-armed", text === cost);
+	const arm = (isArmed) => {
+		clearTimeout(timer);
+		setText(element, isArmed ? cost : label);
+		element.ariaLabel = isArmed ? cost : aria;
+		element.classList.toggle("tfm-armed", isArmed);
 	};
+	const isArmed = () => element.classList.contains("tfm-armed");
 	const element = button(label, title, () => {
-		const isArmed = timer !== undefined;
-		say(isArmed ? label : cost, isArmed ? aria : cost);
-		if (isArmed) act(element);
-		else timer = setTimeout(say, 5000, label, aria);
+		const isSecond = isArmed();
+		arm(!isSecond);
+		if (isSecond) act(element);
+		else if (!element.matches(":focus")) timer = setTimeout(arm, 5000, false);
 	}, aria);
+	element.addEventListener("blur", () => arm(false));
+	element.addEventListener("keydown", (event) => {
+		if (event.key !== "Escape" || !isArmed()) return;
+		event.stopPropagation();
+		arm(false);
+	});
 	return element;
+}
+
+/** Read a text to users of screen readers. The element belongs to the page: it stays when the panel goes. */
+function announce(text) {
+	let region = document.querySelector(".tfm-announcements");
+	if (!region) document.body.append((region = h("div.announcements sr", { "aria-live": "polite" })));
+	const line = h("p", {}, text);
+	region.append(line);
+	setTimeout(() => line.remove(), 10000);
 }
 
 function setTexts(owner, texts) {
@@ -96,7 +117,7 @@ function styled([style, text]) {
 	const colours = { f: "", g: "" };
 	for (const token of style.split(" ").filter(Boolean)) {
 		const value = token.slice(1);
-		if (value) colours[token[0]] = value[0] === "#" ? value : `var(--tfm-a${value})`;
+		if (value) colours[token[0]] = value[0] === "#" ? value : `var(--tfm-${token[0] === "f" ? "a" : "b"}${value})`;
 		else span.classList.add(`tfm-${token}`);
 	}
 	let { f, g } = colours;
@@ -131,6 +152,12 @@ function searchBox(apply) {
 	box.addEventListener("input", () => {
 		clearTimeout(timer);
 		timer = setTimeout(() => apply(box.value.trim()), 100);
+	});
+	box.addEventListener("keydown", (event) => {
+		if (event.key !== "Escape" || !box.value) return;
+		event.stopPropagation();
+		box.value = "";
+		apply("");
 	});
 	return box;
 }
@@ -642,9 +669,10 @@ function addFilter(form, text) {
 		found.textContent = error ?? (matches ? `${count} of ${lineCount(logs.flatMap((log) => log.lines).length)} ` : "");
 	};
 	const box = searchBox(apply);
-	const found = h("span", { style: "opacity:.65" });
+	const found = h("span", { style: "opacity:.7" });
 	Object.assign(box, { value: text, style: "width:92px;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
 	box.addEventListener("keydown", (event) => event.stopPropagation());
+	form.firstElementChild.style.display = "flow-root"; // high enough for the box, which floats
 	form.firstElementChild.append(h("span", { style: "float:right" }, found, box));
 	if (text.trim()) apply(text.trim());
 }
@@ -683,11 +711,13 @@ class Panel {
 		this.valuesBox = h("div.values");
 		this.figuresBox = h("div.figures");
 		this.figures = {}; // by name: an image
-		this.live = h("div.sr", { "aria-live": "polite" });
 		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.waiting,
-			...this.makeLists(), this.merged.el, this.figuresBox, this.valuesBox, this.live);
+			...this.makeLists(), this.merged.el, this.figuresBox, this.valuesBox);
 		this.root.style.setProperty("--tfm-name", `${Math.max(...tasks.map((task) => task.name.length)) + 1}ch`);
-		this.root.addEventListener("keydown", (event) => event.stopPropagation());
+		this.root.addEventListener("keydown", (event) => {
+			event.stopPropagation();
+			if (event.key === "Escape") this.root.closest(".jp-Cell")?.focus(); // the keys are the notebook's again
+		});
 		this.root.addEventListener("mousedown", (event) => {
 			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
 		});
@@ -784,11 +814,13 @@ class Panel {
 				"Stop the cluster and lose all variables?", ask("stop")),
 		];
 		this.bar = h("div");
+		const progress = { role: "progressbar", "aria-label": "Tasks that are done", "aria-valuemin": 0 };
+		this.progress = h("div.bar", progress, this.bar);
 		this.icon.ariaHidden = "true";
 		return h("div.header", { role: "group", "aria-label": `Cell ${cell} on cluster ${cluster}` },
 			h("div.facts", {}, this.icon, h("b.cluster", {}, cluster), h("span.shape", {}, shape), this.elapsed, this.done,
 				this.counts, this.words),
-			h("div.tools", {}, this.found, this.query, this.switch, ...this.buttons), h("div.bar", {}, this.bar));
+			h("div.tools", {}, this.found, this.query, this.switch, ...this.buttons), this.progress);
 	}
 
 	makeLists() {
@@ -826,7 +858,9 @@ class Panel {
 	}
 
 	receiveHead(head) {
+		const message = this.head.message?.replace(/\d+/g, "");
 		Object.assign(this.head, head);
+		if (head.message && head.message.replace(/\d+/g, "") !== message) this.news.push(head.message);
 		if ("elapsed" in head) this.since = performance.now() - head.elapsed * 1000;
 		if (!this.head.over || !this.timer) return;
 		this.timer = clearInterval(this.timer);
@@ -865,9 +899,11 @@ class Panel {
 	}
 
 	onState(task, before) {
-		const { state, error } = task.facts;
+		const { state, note, error } = task.facts;
+		const why = error ? `${error.type}: ${error.message}` : note;
+		const isNew = before !== "…" || !this.head.over;
+		if (isNew && this.setup.announced.includes(state)) this.news.push(`${task.name} ${state}${why ? `: ${why}` : ""}`);
 		if (!task.hasFailed) return;
-		if (before !== "…") this.news.push(`${task.name} ${state}${error ? `: ${error.type}: ${error.message}` : ""}`);
 		if (task.wasOpened || (this.groups.length && this.opened > 3)) return;
 		task.wasOpened = task.el.open = true;
 		this.opened++;
@@ -875,7 +911,8 @@ class Panel {
 
 	ask(message, element) {
 		this.model.send(message);
-		element.animate({ opacity: [0.3, 1] }, 500); // shows that the click was received
+		const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+		if (!isCalm) element.animate({ opacity: [0.3, 1] }, 500); // shows that the click was received
 	}
 
 	watchRequest() {
@@ -913,10 +950,11 @@ class Panel {
 	openLog(task) {
 		const page = window.open("", "_blank")?.document;
 		if (page) {
-			page.title = task.name;
+			page.title = `Log of ${task.name}`;
+			page.documentElement.lang = "en";
 			page.head.append(h("style", {}, WINDOW_STYLE));
 		}
-		const root = page?.body ?? task.addFold("wholeLog", `Log of ${task.name}`);
+		const root = page?.body.appendChild(h("main")) ?? task.addFold("wholeLog", `Log of ${task.name}`);
 		this.logReaders[++this.request] = showLog(root);
 		this.model.send({ kind: "log", task: task.number, request: this.request });
 	}
@@ -933,10 +971,23 @@ class Panel {
 		const written = this.seenLogs().filter((log) => log.dirty);
 		for (const log of written) log.render(Math.ceil(FRAME_ROWS / written.length), this.matches);
 		this.paintHead();
-		if (this.news.length > 4) this.news.splice(3, Infinity, `And ${this.news.length - 3} more`);
-		if (this.news.length) setText(this.live, this.news.splice(0).join(". "));
+		this.tell();
 		for (const log of written) log.follow(); // after all writing, so that one layout is enough
 		if (written.some((log) => log.dirty)) setTimeout(() => this.schedule(), 50);
+	}
+
+	/** Read out what has happened; not more often than one can listen to, but for the end. */
+	tell() {
+		clearTimeout(this.tellTimer);
+		if (!this.news.length) return;
+		const pause = this.head.over ? 0 : (this.toldAt ?? -Infinity) + TOLD_MS - performance.now();
+		if (pause > 0) {
+			this.tellTimer = setTimeout(() => this.tell(), pause);
+			return;
+		}
+		if (this.news.length > 4) this.news.splice(3, this.news.length - 4, `and ${this.news.length - 4} more`);
+		announce(this.news.splice(0).map((sentence) => sentence.slice(0, TOLD_CHARACTERS)).join(". "));
+		this.toldAt = performance.now();
 	}
 
 	seenLogs() {
@@ -962,6 +1013,7 @@ class Panel {
 			found: this.filterError ?? (this.matches ? this.countFound() : ""),
 		});
 		this.bar.style.width = `${over ? 100 : (100 * done) / Math.max(total, 1)}%`;
+		Object.assign(this.progress, { ariaValueNow: done, ariaValueMax: total, ariaValueText: words || `${done} of ${total}` });
 		for (const element of this.buttons) element.disabled = over;
 		const badges = this.countStates(this.tasks).filter(({ state }) => state !== "done");
 		if (this.counts.textContent !== badges.map(({ text }) => text).join("")) {
@@ -1001,6 +1053,8 @@ class Panel {
 		clearInterval(this.timer);
 		clearInterval(this.beat);
 		clearTimeout(this.watchTimer);
+		if (this.head.over) this.tell();
+		clearTimeout(this.tellTimer);
 		for (const stop of this.unfollow) stop();
 		cancelAnimationFrame(this.frame);
 		for (const log of this.logs) log.dispose();

@@ -21,7 +21,10 @@
 		const hint = "Drag to zoom into a time, double-click for the whole; Ctrl and the wheel zoom; click selects.";
 		said.style.cssText = "font-size:12px;white-space:pre-wrap;padding:2px 4px";
 		said.textContent = hint;
-		root.append(said);
+		said.ariaLive = "polite";
+		const tools = document.createElement("div");
+		tools.style.cssText = "display:flex;flex-wrap:wrap;gap:4px;padding:4px";
+		root.append(tools, said);
 
 		let [from, to] = [0, whole];
 		const x = (seconds) => left + ((seconds - from) / (to - from)) * wide;
@@ -55,7 +58,9 @@
 			for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
 				const [line, name] = [tick.line.cloneNode(true), tick.name.cloneNode(true)];
 				line.setAttribute("d", line.getAttribute("d").replace(/^M[\d.]+/, `M${x(at)}`));
-				name.setAttribute("x", x(at) + 3);
+				const isLast = x(at) > left + wide - 20; // there is no room on its right
+				name.setAttribute("x", x(at) + (isLast ? -3 : 3));
+				name.setAttribute("text-anchor", isLast ? "end" : "start");
 				name.textContent = `${Number(at.toPrecision(6))} s`;
 				marks.push(line, name);
 			}
@@ -94,18 +99,45 @@
 			const [at, factor] = [time(event), event.deltaY > 0 ? 1.25 : 0.8];
 			zoom(at - (at - from) * factor, at + (to - at) * factor);
 		}, { passive: false });
+		let chosen = null;
 		const select = (element) => {
 			for (const old of svg.querySelectorAll(".chosen")) {
 				old.classList.remove("chosen");
 				old.setAttribute("stroke-width", 0.5);
 			}
-			const chosen = element?.closest?.("[data-a]");
+			chosen = element?.closest?.("[data-a]");
 			said.textContent = chosen?.querySelector("title")?.textContent ?? hint;
 			if (chosen?.classList.contains("span")) {
 				chosen.classList.add("chosen");
 				chosen.setAttribute("stroke-width", 2.5);
 			}
 		};
+
+		// the same by keyboard
+		const walk = (by) => {
+			const all = [...svg.querySelectorAll("[data-a]")].filter((element) => element.querySelector(":scope > title"));
+			all.sort((one, other) => one.dataset.a - other.dataset.a);
+			const place = all.indexOf(chosen);
+			select(all.at(place < 0 ? Math.min(by, 0) : (place + by) % all.length));
+			const at = Number(chosen?.dataset.a);
+			if (at < from || at > to) zoom(at - (to - from) / 2, at + (to - from) / 2);
+		};
+		const scale = (factor) => {
+			const [middle, half] = [Number(chosen?.dataset.a ?? (from + to) / 2), ((to - from) / 2) * factor];
+			zoom(middle - half, middle + half);
+		};
+		const addTool = (name, act) => {
+			const button = document.createElement("button");
+			Object.assign(button, { type: "button", textContent: name });
+			button.style.cssText = "padding:0 8px;height:24px;border:1px solid #7d8590;border-radius:5px;font-size:12px;color:inherit;background:none";
+			button.addEventListener("click", act);
+			tools.append(button);
+		};
+		addTool("Previous", () => walk(-1));
+		addTool("Next", () => walk(1));
+		addTool("Zoom in", () => scale(0.5));
+		addTool("Zoom out", () => scale(2));
+		addTool("Whole", () => zoom(0, whole));
 	};
 	const upgradeAll = (left) => {
 		for (const root of document.querySelectorAll(".tfmagic-timeline:not([data-live])")) upgrade(root);

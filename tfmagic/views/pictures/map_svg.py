@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfmagic.views import tables
 from tfmagic.views.palette import BLUE, FAINT, GREEN, GREY, OF_TYPE, PAPER, PURPLE, RED, tone_of
-from tfmagic.views.pictures.scene import MARGIN, MONO, Box, Scene, escape, shortened
+from tfmagic.views.pictures.scene import MARGIN, MONO, Box, Scene, details, escape, shortened
 
 _KINDS = {"ring": BLUE, "cut": RED, "call": PURPLE, "data": GREEN, "files": GREY}
 _ROWS = {"chief": 0, "evaluator": 0, "worker": 1, "ps": 2}
@@ -206,13 +206,8 @@ def details_html(explanations: Mapping[str, Sequence[tuple[str, str]]]) -> str:
     parts = []
     for name, rows in explanations.items():
         table = tables.to_html(("", ""), [(tables.code(place), meaning) for place, meaning in rows])
-        parts.append(_details(f"TF_CONFIG of <b>{escape(name)}</b>", table))
+        parts.append(details(f"TF_CONFIG of <b>{escape(name)}</b>", table))
     inner = "".join(parts)
     if len(parts) <= 4:
         return inner
-    return _details("TF_CONFIG of each task, field by field", f'<div style="margin-left:18px">{inner}</div>')
-
-
-def _details(summary: str, body: str) -> str:
-    head = f'<summary style="cursor:pointer;padding:1px 6px">{summary}</summary>'
-    return f'<details style="margin:1px 0">{head}{body}</details>'
+    return details("TF_CONFIG of each task, field by field", f'<div style="margin-left:18px">{inner}</div>')

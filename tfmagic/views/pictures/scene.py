@@ -143,17 +143,20 @@ class Scene:
     def bundle(self, text: str, below: str = "", script: str = "") -> dict[str, str]:
         """Return the html and the text of the picture, with html below it.
 
-        The script runs in trusted notebooks only; others show the rest.
+        The text can be opened, by those who do not see the picture or have no pointer to show its titles. The
+        script runs in trusted notebooks only; others show the rest.
         """
         encoded = base64.b64encode(self.svg.encode("utf-8", "replace")).decode()
         image = (
-            f'<img alt="{escape(text)}" src="data:image/svg+xml;base64,{encoded}" '
+            f'<img alt="{escape(self.name)}" src="data:image/svg+xml;base64,{encoded}" '
             'style="display:block;width:100%;max-width:none;height:auto;margin:0">'
         )
         least = sorted((box.width for box, _ in self._spots), reverse=True)[:_MOST_SPOTS]
         above = "".join(self._spot(box, title) for box, title in self._spots if box.width >= least[-1])
         style = f"max-width:{_number(self.width)}px;min-width:{_number(min(self.width, _LEAST))}px"
         frame = f'<div style="position:relative;width:100%;{style}">{image}{above}</div>'
+        style = f"margin:0;padding:2px 18px;font:12px/1.45 {MONO}"
+        below += details("As text", f'<pre style="{style}">{escape(text)}</pre>')
         page = f'<div style="overflow-x:auto">{frame}{below}</div>{script}'
         return {"text/html": page, "text/plain": text}
 
@@ -178,6 +181,12 @@ def escape(text: str) -> str:
     """Return text for markup; what XML cannot hold is replaced."""
     kept = "".join(c if c >= " " or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return html.escape(kept.encode("utf-8", "replace").decode())
+
+
+def details(summary: str, body: str) -> str:
+    """Return html that a click on the summary opens."""
+    head = f'<summary style="cursor:pointer;padding:1px 6px">{summary}</summary>'
+    return f'<details style="margin:1px 0">{head}{body}</details>'
 
 
 def shortened(text: str, limit: int) -> str:

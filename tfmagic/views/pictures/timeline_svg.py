@@ -106,7 +106,10 @@ class _Drawing:
         for number in range(int(seconds / step) + 1):
             x = self._x(number * step)
             self.scene.line(f"M{x:.1f} {_TOP - 12} V{self._bottom}", LINE)
-            self.scene.text(x + 3, _TOP - 10, f"{number * step:g} s", font_size=10.5, fill=FAINT)
+            is_last = x > _LEFT + _WIDE - 20  # there is no room on its right
+            place, anchor = (x - 3, "end") if is_last else (x + 3, "start")
+            name = f"{number * step:g} s"
+            self.scene.text(place, _TOP - 10, name, font_size=10.5, fill=FAINT, text_anchor=anchor)
 
     def _fill(self, doing: str) -> str:
         tone = tone_of(doing)

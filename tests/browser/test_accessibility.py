@@ -1,0 +1,307 @@
+"""The panel, the saved form and the pictures without a mouse, without colours, read aloud, and enlarged.
+
+Axe checks names, roles and contrast; it checks nothing that it takes for invisible, so each test counts what it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+from pages import write_notebook
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+AXE = Path(sys.prefix) / "node_modules/axe-core/axe.min.js"  # `make test` installs it: npm install axe-core
+OPTIONS = {"rules": {"target-size": {"enabled": True}}}
+LOAD = "%load_ext tfmagic\n%tfcluster start --workers {}\nimport tfmagic"
+RUN = """%%tfcluster
+import os, sys, time
+print("begun on", tfmagic.current_task().name)
+print(" ".join(f"\\033[{30 + n}mcolour {n}\\033[{90 + n}mbright {n}\\033[0m" for n in range(8)))
+print("\\033[31mred\\033[0m \\033[2mfaint\\033[0m \\033[41msurface\\033[0m", file=sys.stderr)
+print("ready")
+for step in range(9):
+    tfmagic.track(step=step, loss=1 / (step + 1 + tfmagic.current_task().index))
+while not os.path.exists(FLAG):
+    time.sleep(0.02)
+tfmagic.current_task().index
+"""
+COLOURS = ("colour 0", "colour 7", "bright 0", "bright 7", "red", "faint", "surface")
+FAIL = """%%tfcluster --keep-going
+import os, time
+print("begun")
+if tfmagic.current_task().index:
+    raise ValueError("bad batch 3")
+while not os.path.exists(FLAG):
+    time.sleep(0.02)
+"""
+
+
+class Book:
+    """A notebook in JupyterLab whose cells end when `end` is called.
+
+    Attributes:
+        notebook: The open notebook.
+        page: The page of Playwright.
+    """
+
+    def __init__(self, pages, folder, name, *cells, workers=2):
+        self._pages, self._flag = pages, folder / f"{name}-go"
+        cells = [cell.replace("FLAG", repr(str(self._flag))) for cell in cells]
+        write_notebook(pages.server.folder / f"{name}.ipynb", LOAD.format(workers), *cells)
+        self.notebook = pages.open(f"{name}.ipynb")
+        self.page = self.notebook.page
+        self.page.set_viewport_size({"width": 1280, "height": 1600})
+        self.page.add_style_tag(content="body { height: 100vh }")  # axe sees no text in a page without height
+        self.page.evaluate(AXE.read_text())
+        self.page.evaluate("() => { window.jupyterapp.shell.collapseLeft() }")
+        self.notebook.run(0)
+
+    def begin(self, index, text):
+        """Start a cell, and wait for this text."""
+        self._flag.unlink(missing_ok=True)
+        self.notebook.at = index
+        self.notebook.start(index)
+        expect(self.shown.locator(".tfm-live").get_by_text(text).first).to_be_visible()
+
+    @property
+    def shown(self):
+        return self.notebook.shown
+
+    def end(self):
+        self._flag.touch()
+        self.notebook.wait_until_ended(self.notebook.at)
+        expect(self.shown.locator(".tfm-root")).to_have_count(0)
+
+    def use_theme(self, name):
+        self.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })",
+            f"JupyterLab {name}",
+        )
+        is_light = str(name == "Light").lower()
+        expect(self.page.locator(f"body[data-jp-theme-light={is_light}]")).to_be_attached()
+        ending = "a => a.playState === 'running' && a.effect.getTiming().iterations < Infinity"
+        wait_until(lambda: not self.page.evaluate(f"() => document.getAnimations().some({ending})"))
+
+    @property
+    def focused(self):
+        """The name of the element that has the focus."""
+        return self.page.evaluate(
+            "() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent"
+        )
+
+    def close(self):
+        self._flag.touch()
+        self._pages.close(self.notebook)
+
+
+@pytest.fixture(scope="module")
+def running(pages, tmp_path_factory):
+    """Return a notebook whose cell 2 runs."""
+    made = Book(pages, tmp_path_factory.mktemp("flags"), "running", RUN)
+    made.begin(1, "begun on worker-0")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def book(pages, tmp_path):
+    """Return a notebook with a cell that runs, one that fails and pictures."""
+    made = Book(pages, tmp_path, "states", RUN, FAIL, "%tfcluster map", "%tfcluster timeline")
+    yield made
+    made.close()
+
+
+def check(book, locator, *texts):
+    """Let axe look at the elements in both themes; it must have measured the contrast of these texts."""
+    expect(locator.first).to_be_visible()
+    book.page.evaluate("() => document.querySelectorAll('[data-axe]').forEach(e => delete e.dataset.axe)")
+    locator.last.scroll_into_view_if_needed()  # nor does it measure a text that is scrolled out of sight
+    locator.evaluate_all("elements => elements.forEach(element => { element.dataset.axe = '' })")
+    for theme in ("Dark", "Light"):
+        book.use_theme(theme)
+        found = book.page.evaluate("options => axe.run('[data-axe]', options)", OPTIONS)
+        assert found["violations"] == [], f"{theme}: {json.dumps(found['violations'], indent=1)}"
+        seen = next(rule for rule in found["passes"] if rule["id"] == "color-contrast")
+        measured = "".join(node["html"] for node in seen["nodes"])
+        missed = [text for text in texts if text not in measured]
+        assert missed == [], [
+            (node["html"], node["any"][0]["message"])
+            for rule in found["incomplete"]
+            for node in rule["nodes"]
+        ]
+
+
+def test_axe_finds_nothing_wrong_with_panel_form_and_pictures(book):
+    forms = book.page.locator("[data-tfmagic]:visible")
+    book.begin(1, "begun on worker-0")
+    expect(book.shown.locator(".tfm-figures img[alt^='loss: worker-0 0.1111']")).to_be_visible()
+    check(book, book.shown.locator(".tfm-root"), "0 of 2 done", "line 10", "bright 7")
+    book.shown.get_by_role("switch", name="Merged").click()
+    expect(book.shown.get_by_role("log", name="Output of all tasks, merged")).to_be_visible()
+    check(book, book.shown.locator(".tfm-root"), *COLOURS, "×2")
+    book.end()
+    check(book, forms, *COLOURS, "2 of 2 done")
+    expect(forms.locator("img[alt^='loss: worker-0 0.1111']")).to_be_visible()  # the chart
+    book.begin(2, "ValueError")
+    check(book, book.shown.locator(".tfm-root"), "ValueError", ": bad batch 3", "failed")
+    book.end()
+    check(book, forms, "ValueError", ": bad batch 3", "line 5 of the cell")
+    for index, name in ((3, "cluster default: 2 workers"), (4, "cluster default: cell [3] on 2 tasks")):
+        book.notebook.run(index)
+        book.notebook.at = index
+        shown = book.shown.locator(".jp-OutputArea-output").first
+        expect(shown.locator(f"img[alt^='{name}'], svg[role=img] > title").first).to_be_attached()
+        shown.locator("summary", has_text="As text").click()
+        expect(shown.locator("pre", has_text="worker-1")).to_be_visible()
+        check(book, shown, "As text")
+
+
+def test_each_control_is_reached_by_keyboard_and_can_be_seen_to_have_the_focus(running):
+    running.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCell.node.focus()")
+    seen, wanted = [], ["Filter lines", "Merged", "Interrupt", "Stop"]
+    for task in ("worker-0", "worker-1"):
+        wanted += [
+            f"Interrupt {task}",
+            f"Kill {task}",
+            f"Stacks of {task}",
+            f"Open log of {task}",
+            f"Output of {task}",
+        ]
+    outline = "() => getComputedStyle(document.activeElement).outline"
+    while "Output of worker-1" not in seen and len(seen) < 40:
+        running.page.keyboard.press("Tab")
+        seen.append(running.focused)
+        if seen[-1] in wanted or "running" in seen[-1]:
+            assert re.search(r"solid 2px$", running.page.evaluate(outline)), seen[-1]
+    assert [name for name in seen if name in wanted] == wanted
+    assert [bool(re.match(r"runningworker-\d", name)) for name in seen].count(True) == 2  # the rows
+
+
+def test_keys_open_arm_filter_and_leave(running):
+    row = running.shown.locator("summary", has_text="worker-0")
+    row.focus()
+    for key in ("Enter", "Space"):
+        before = row.evaluate("element => element.parentElement.open")
+        running.page.keyboard.press(key)
+        assert row.evaluate("element => element.parentElement.open") is not before
+    kill = running.shown.get_by_role("button", name="Kill worker-0", exact=True)
+    kill.focus()
+    running.page.keyboard.press("Space")
+    sure = running.shown.get_by_role("button", name="Kill worker-0 and lose its variables?")
+    expect(sure).to_be_focused()
+    running.page.keyboard.press("Escape")
+    expect(sure).to_have_count(0)
+    expect(kill).to_be_focused()
+    running.page.keyboard.press("Enter")
+    expect(sure).to_be_focused()
+    running.page.keyboard.press("Tab")  # whoever goes on has not decided
+    expect(sure).to_have_count(0)
+    search = running.shown.get_by_role("searchbox", name="Filter lines")
+    search.focus()
+    running.page.keyboard.type("begun")
+    expect(running.shown.get_by_text("2 of 8 lines")).to_be_visible()
+    running.page.keyboard.press("Escape")
+    expect(search).to_have_value("")
+    expect(running.shown.get_by_text("2 of 8 lines")).to_have_count(0)
+    running.page.keyboard.press("Escape")
+    assert running.page.evaluate("() => document.activeElement.matches('.jp-Cell.jp-mod-active')")
+    assert running.notebook.is_running(1)
+
+
+@pytest.mark.parametrize("width", [400, 640], ids=["400 px", "200 %"])
+def test_nothing_is_lost_on_a_narrow_page(running, width):
+    size = running.page.viewport_size
+    running.shown.locator("summary", has_text="worker-0").click()  # closed, it shows its last line
+    try:
+        running.page.set_viewport_size({"width": width, "height": 900})
+        root = running.shown.locator(".tfm-root")
+        wait_until(lambda: root.bounding_box()["width"] < width)
+        expect(root.locator(".tfm-last").first).to_be_visible()
+        texts = (
+            ".tfm-head > :not(svg), .tfm-head span:not(:empty), .tfm-button, .tfm-row, .tfm-facts > *, img"
+        )
+        cut = root.locator(texts).evaluate_all(
+            """elements => { const right = document.querySelector('.tfm-live').getBoundingClientRect().right;
+            return elements.filter(e => e.checkVisibility() && (e.getBoundingClientRect().right > right
+                || (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflow === 'hidden')))
+                .map(e => e.outerHTML) }"""
+        )
+        assert cut == []
+    finally:
+        running.page.set_viewport_size(size)
+        running.shown.locator("summary", has_text="worker-0").click()
+
+
+def test_nothing_moves_for_users_who_ask_for_that(running):
+    running.page.emulate_media(reduced_motion="reduce")
+    moving = "() => document.getAnimations().filter(a => a.effect.target.closest?.('.tfm-root')).map(a => a.playState)"
+    try:
+        running.shown.get_by_role("button", name="Stacks of worker-0").click()
+        assert running.page.evaluate(moving) == []
+        running.page.emulate_media(reduced_motion="no-preference")
+        running.shown.get_by_role("button", name="Stacks of worker-0").click()
+        assert "running" in running.page.evaluate(moving)
+    finally:
+        running.page.emulate_media(reduced_motion=None)
+
+
+def test_progress_and_end_are_read_out_politely(running):
+    bar = running.shown.get_by_role("progressbar", name="Tasks that are done")
+    expect(bar).to_have_attribute("aria-valuetext", "0 of 2 done")
+    expect(bar).to_have_attribute("aria-valuemax", "2")
+    told = running.page.locator(".tfm-announcements")
+    expect(told).to_have_attribute("aria-live", "polite")
+    running.shown.get_by_role("button", name="Interrupt", exact=True).press("Enter")
+    expect(told).to_contain_text("Cell 2 is over: interrupted")  # also when the panel has gone
+    running.notebook.wait_until_ended(1)
+    expect(running.shown.locator(".tfm-root")).to_have_count(0)
+    # by words, too: the sign and its colour are those of other ends
+    expect(running.shown.get_by_text("0 of 2 done, interrupted")).to_be_visible()
+
+
+def test_a_crowd_of_failures_is_a_short_sentence(pages, tmp_path):
+    fails = f"{RUN}raise ValueError('x' * 5000)".replace("%%tfcluster", "%%tfcluster --keep-going")
+    book = Book(pages, tmp_path, "crowd", fails, workers=6)
+    book.begin(1, "6 running")
+    book.page.evaluate(
+        """() => { window.told = []; new MutationObserver(records => { for (const record of records)
+            for (const node of record.addedNodes) if (node.closest?.('.tfm-announcements')) window.told.push(node.textContent)
+        }).observe(document.body, { childList: true, subtree: true }) }"""
+    )
+    book.end()
+    wait_until(
+        lambda: any("Cell 2 is over: failed" in text for text in book.page.evaluate("() => window.told"))
+    )
+    told = book.page.evaluate("() => window.told")
+    book.close()
+    assert re.search(r"worker-\d failed: ValueError: x+", told[0]), told
+    assert len(told) <= 2 and max(map(len, told)) < 1100, told
+
+
+def test_a_timeline_is_read_and_zoomed_by_keyboard(book):
+    book.begin(1, "begun on worker-0")
+    book.end()
+    book.notebook.run(4)
+    book.notebook.at = 4
+    tools = book.shown.get_by_role("button", name="Next")
+    tools.focus()
+    book.page.keyboard.press("Enter")
+    live = book.shown.locator(".tfmagic-timeline [aria-live=polite]")
+    expect(live).to_contain_text(re.compile(r"worker-\d: running\s.* s to "))
+    first = live.text_content()
+    book.page.keyboard.press("Space")
+    expect(live).not_to_have_text(first)
+    book.shown.get_by_role("button", name="Previous").press("Enter")
+    expect(live).to_have_text(first)
+    ticks = book.shown.locator(".tfmagic-timeline .axis text")
+    whole = ticks.all_text_contents()
+    book.shown.get_by_role("button", name="Zoom in").press("Enter")
+    assert ticks.all_text_contents() != whole
+    book.shown.get_by_role("button", name="Whole").press("Enter")
+    expect(ticks.first).to_have_text("0 s")
