@@ -3,12 +3,13 @@
 Every other package uses this module; it imports nothing of tfmagic but the errors.
 """
 
+import functools
 import json
 import operator
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfmagic.errors import ClusterSpecError
@@ -128,8 +129,7 @@ class ClusterShape:
     @property
     def tasks(self) -> tuple[TaskId, ...]:
         """Every task, in the order of `TASK_TYPES`."""
-        counts = (int(self.chief), self.workers, self.ps, int(self.evaluator))
-        return tuple(TaskId(t, i) for t, n in zip(TASK_TYPES, counts, strict=True) for i in range(n))
+        return _tasks_of((int(self.chief), self.workers, self.ps, int(self.evaluator)))
 
     @property
     def leader(self) -> TaskId:
@@ -153,12 +153,18 @@ class ClusterShape:
         return ", ".join(f"{int(count)} {word}" for word, count in counts.items() if count)
 
 
+@functools.lru_cache(maxsize=64)  # a property that is read for each task of a large cluster
+def _tasks_of(counts: tuple[int, ...]) -> tuple[TaskId, ...]:
+    return tuple(TaskId(t, i) for t, n in zip(TASK_TYPES, counts, strict=True) for i in range(n))
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
     """A shape with an address (``host:port``) for each task."""
 
     shape: ClusterShape
     addresses: Mapping[TaskId, str]
+    _encoded: dict[bool, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def is_local(self) -> bool:
@@ -171,11 +177,14 @@ class ClusterSpec:
         Only the evaluator's own has the evaluator: a chief that finds one in its cluster spec waits for ever
         for a server that the evaluator does not run (tf.distribute, measured on 2.21).
         """
-        cluster: dict[str, list[str]] = {}
-        for other in self.shape.tasks:
-            if other.type != "evaluator" or task.type == "evaluator":
-                cluster.setdefault(other.type, []).append(self.addresses[other])
-        return json.dumps({"cluster": cluster, "task": {"type": task.type, "index": task.index}})
+        if (has_evaluator := task.type == "evaluator") not in self._encoded:  # the same for all others
+            cluster: dict[str, list[str]] = {}
+            for other in self.shape.tasks:
+                if other.type != "evaluator" or has_evaluator:
+                    cluster.setdefault(other.type, []).append(self.addresses[other])
+            self._encoded[has_evaluator] = json.dumps(cluster)
+        own = json.dumps({"type": task.type, "index": task.index})
+        return f'{{"cluster": {self._encoded[has_evaluator]}, "task": {own}}}'
 
 
 @dataclass(frozen=True, slots=True)
