@@ -108,8 +108,6 @@ def number_of(outputs):
 
 def told(outputs):
     """What a cell has printed and shown, and its error as the notebook shows it."""
-    cleared = [i for i, (kind, _) in enumerate(outputs) if kind == "clear_output"]  # the form follows
-    outputs = outputs[cleared[-1] :] if cleared else outputs
     shown, error = {}, ""
     text = "".join(content["text"] for kind, content in outputs if kind == "stream")
     for kind, content in outputs:

@@ -99,7 +99,10 @@ class Kernel:
         raise TimeoutError
 
     def run(self, code: str) -> list[tuple[str, Any]]:
-        return self.outputs(self.start(code))
+        """Return the outputs of a cell, without those that it has cleared."""
+        outputs = self.outputs(self.start(code))
+        cleared = max((i for i, (kind, _) in enumerate(outputs) if kind == "clear_output"), default=-1)
+        return [o for i, o in enumerate(outputs) if i > cleared or o[0] not in ("stream", "display_data")]
 
     def text(self, code: str) -> str:
         """Run a cell. Return its printed text and the text form of the ended panels."""
