@@ -7,15 +7,10 @@ session of its own. The time runs from the signal, or the request, to the end of
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,8 +18,8 @@ import psutil
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
+from benchmarks.jupyter_server import run_cell, served_kernel
 from benchmarks.report import Row, Sizes, Target
-from benchmarks.training import free_addresses
 from tfmagic.system.process_identity import Identity, identify
 
 STRAYS = """%%tfcluster
@@ -34,6 +29,7 @@ subprocess.Popen(["sleep", "1000"])
 subprocess.Popen(["setsid", "--fork", "sleep", "1001"]).wait()
 """
 CELL = "%%tfcluster --view text\nimport subprocess\nprint('BEGUN')\nsubprocess.run(['sleep', '1002'])\n"
+_HELPERS = "list(c.running()[0].own_pids().values())"
 _PATIENCE_S = 60.0
 
 
@@ -44,23 +40,16 @@ class Book:
         self.client, self.pid, self.manager = client, pid, manager
         client.wait_for_ready(timeout=_PATIENCE_S)
         for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", STRAYS):
-            self.run(cell)
-
-    def run(self, cell: str) -> None:
-        reply = self.client.execute_interactive(cell, timeout=_PATIENCE_S, output_hook=lambda message: None)
-        assert reply["content"]["status"] == "ok", reply["content"]
+            run_cell(client, cell)
+        pids = run_cell(client, "from tfmagic.backends import launcher_client as c", _HELPERS)
+        self.keeper, self.launcher = pids
 
     def below(self, *, helpers: bool = True) -> set[Identity]:
-        """Return the processes below the kernel; without `helpers`, only those of the tasks."""
-        keeper, launcher = self.helpers()
-        pids = {child.pid for child in psutil.Process(self.pid).children(recursive=True)}
-        found = {identify(pid) for pid in pids - (set() if helpers else {keeper, launcher})}
+        """Return the processes that end with the kernel; without `helpers`, only those of the tasks."""
+        children = psutil.Process(self.keeper).children(recursive=True)
+        pids = {child.pid for child in children} | {self.keeper, *([self.pid] if helpers else [])}
+        found = {identify(pid) for pid in pids - (set() if helpers else {self.keeper, self.launcher})}
         return {process for process in found if process is not None}
-
-    def helpers(self) -> tuple[int, int]:
-        """Return the pids of the keeper and of the launcher."""
-        (keeper,) = [p for p in psutil.Process(self.pid).children() if "keeper" in " ".join(p.cmdline())]
-        return keeper.pid, keeper.children()[0].pid
 
 
 def measure(sizes: Sizes) -> list[Row]:
@@ -121,7 +110,7 @@ def _cluster_stopped() -> float:
 def _task_killed() -> float:
     """Kill one task of two. Return the seconds until it and its child have ended."""
     with _book() as book:
-        task = min(psutil.Process(book.helpers()[1]).children(), key=lambda process: process.pid)
+        task = min(psutil.Process(book.launcher).children(), key=lambda process: process.pid)
         family = {identify(task.pid), *(identify(child.pid) for child in task.children(recursive=True))}
         began = time.perf_counter()
         _kill(task.pid)
@@ -130,10 +119,10 @@ def _task_killed() -> float:
         return time.perf_counter() - began
 
 
-def _helpers_killed(*which: int) -> float:
+def _helpers_killed(*which: str) -> float:
     with _book() as book:
-        pids = [book.helpers()[place] for place in which]
-        return _time_until_gone(book.below(), lambda: _kill(*pids))
+        pids = [getattr(book, name) for name in which]
+        return _time_until_gone(book.below() - {identify(book.pid)}, lambda: _kill(*pids))
 
 
 def _run_all_interrupted() -> float:
@@ -149,55 +138,33 @@ def _run_all_interrupted() -> float:
 
 
 def _server_killed() -> float:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        port = free_addresses(1)[0].rpartition(":")[2]
-        flags = ["--no-browser", "--allow-root", f"--notebook-dir={folder}"]
-        flags += ["--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True"]
-        server = subprocess.Popen(
-            [sys.executable, "-m", "jupyter_server", f"--port={port}", *flags],
-            env={**os.environ, "JUPYTER_CONFIG_DIR": folder, "JUPYTER_RUNTIME_DIR": f"{folder}/runtime"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            kernel = _start_kernel(f"http://127.0.0.1:{port}/api/kernels")
-            client = BlockingKernelClient(connection_file=f"{folder}/runtime/kernel-{kernel}.json")
-            client.load_connection_file()
-            client.start_channels(hb=False)  # the heartbeat reports a kernel that is still starting as dead
-            children = psutil.Process(server.pid).children()
-            (pid,) = [p.pid for p in children if kernel in " ".join(p.cmdline())]
-            book = Book(client, pid)
-            seconds = _time_until_gone(book.below(), server.kill)
-            client.stop_channels()
-            return seconds
-        finally:
-            server.kill()
-            server.wait()
+    """End the server. The process that has TensorFlow imported for its kernels has to end, too."""
+    with served_kernel() as kernel, kernel.client() as client:
+        book = Book(client, kernel.pid)
+        template = identify(psutil.Process(book.keeper).ppid())
+        assert template is not None and template.pid != kernel.pid
+        return _time_until_gone(book.below() | {template}, kernel.server.kill)
 
 
-def _start_kernel(address: str) -> str:
-    """Wait for the server, start a kernel and return its id."""
-    deadline = time.monotonic() + _PATIENCE_S
-    kernel = ""
-    while not kernel:
-        try:
-            body = json.dumps({"name": "python3"}).encode()
-            with urllib.request.urlopen(urllib.request.Request(address, data=body)) as reply:
-                kernel = str(json.load(reply)["id"])
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    return kernel
+def _kernel_killed_beside_another() -> float:
+    """Kill a kernel whose launcher is from a template, which stays."""
+    with served_kernel() as kernel, kernel.client() as client:
+        book = Book(client, kernel.pid)
+        template = identify(psutil.Process(book.keeper).ppid())
+        seconds = _time_until_gone(book.below(), lambda: _kill(book.pid))
+        assert template is not None and template.alive
+        return seconds
 
 
 CASES: dict[str, Callable[[], float]] = {
     "kernel SIGKILLed": _kernel_killed,
+    "kernel from a template SIGKILLed": _kernel_killed_beside_another,
     "Jupyter server SIGKILLed": _server_killed,
     "kernel asked to restart": _kernel_restarted,
     "Run All interrupted (what the cell started)": _run_all_interrupted,
     "%tfcluster stop": _cluster_stopped,
     "a task SIGKILLed (and its children)": _task_killed,
-    "launcher SIGKILLed": lambda: _helpers_killed(1),
-    "keeper SIGKILLed": lambda: _helpers_killed(0),
-    "keeper and launcher SIGKILLed": lambda: _helpers_killed(0, 1),
+    "launcher SIGKILLed": lambda: _helpers_killed("launcher"),
+    "keeper SIGKILLed": lambda: _helpers_killed("keeper"),
+    "keeper and launcher SIGKILLed": lambda: _helpers_killed("keeper", "launcher"),
 }
