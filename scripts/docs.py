@@ -44,6 +44,7 @@ PARTS = {
             "ray-kuberay",
             "ray-cloud",
             "export",
+            "quick-starts",
             "agents",
             "linters",
             "jupyterhub",

@@ -25,6 +25,7 @@ from tfmagic.frontends.notebook.options import HelpShown, parse_cell_line, parse
 NOT_RUN = {
     "make demo": "installs packages; tests/notebooks runs the notebook that it runs",
     "make test": "runs this test",
+    "tfmagic warm": "leaves a process; test_templates.py runs it",
     "old_*.py": "is a file; tests/backends/test_own_modules.py has such rules",
     "pip install .": "needs the network; test_packaging.py installs the wheel",
     'pip install "tfmagic[remote]" s3fs': "needs the network",
@@ -45,6 +46,8 @@ ELSEWHERE = {
     ("docs/monitoring.md", "text"): "test_server_extension.py",
     ("docs/teaching.md", "bash"): "../environments/test_class.py",
     ("docs/teaching.md", "python"): "../course/test_exercises.py",
+    ("docs/quick-starts.md", "bash"): "test_templates.py",
+    ("docs/quick-starts.md", "python"): "test_templates.py",
     ("docs/export.md", "bash"): "test_exported_runs.py",
     ("docs/ray.md", "ipython"): "test_ray_docs.py",
     ("docs/ray.md", "python"): "test_ray_docs.py",

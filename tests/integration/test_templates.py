@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import ENDED_S, alive, wait_until
+from snippets import snippets
 
 from tfmagic.backends import templates
 from tfmagic.runs import warm_folder
@@ -370,43 +371,49 @@ def test_a_jupyter_server_that_was_started_again_has_a_template_of_its_own(tmp_p
     assert len(set(found)) == 2
 
 
-def test_a_jupyter_server_can_be_told_to_keep_no_template(tmp_path):
+def test_a_jupyter_server_keeps_a_template_as_long_as_it_is_told(tmp_path):
     from jupyter_server_process import OURS, JupyterServerProcess
 
-    (tmp_path / "jupyter_server_config.py").write_text("c.TFCluster.keep_warm_s = 0")
-    with JupyterServerProcess(tmp_path, OURS) as server:
-        owner = identify(server.process.pid)
-        assert b"metrics and logs" in (tmp_path / "server.log").read_bytes()
-        assert not warm_folder.announced_idle_s(owner)
+    (line,) = snippets("docs/quick-starts.md", "python")
+    for seconds in ("3600", "0"):
+        (tmp_path / "jupyter_server_config.py").write_text(line.code.replace("3600", seconds))
+        with JupyterServerProcess(tmp_path, OURS) as server:
+            owner = identify(server.process.pid)
+            assert b"metrics and logs" in (tmp_path / "server.log").read_bytes()
+            assert warm_folder.announced_idle_s(owner) == float(seconds)
 
 
 def test_scripts_start_from_the_process_that_tfmagic_warm_keeps(tmp_path):
-    (tmp_path / "script.py").write_text("import psutil\nprint([p.pid for p in psutil.Process().parents()])")
+    """By the commands of the page."""
+    (tmp_path / "train.py").write_text("import psutil\nprint([p.pid for p in psutil.Process().parents()])")
 
-    def tool(*words):
+    def tool(words):
         environ = {**os.environ, "TFMAGIC_STATE_DIR": str(tmp_path / "state")}
-        command = [sys.executable, "-m", "tfmagic", *words]
+        command = [sys.executable, "-m", "tfmagic", *words.split()]
         return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120)
 
-    warm = tool("warm", "--minutes", "5")
+    (block,) = snippets("docs/quick-starts.md", "bash")
+    lines = [line.partition("#")[0].removeprefix("tfmagic ") for line in block.code.splitlines()]
+    to_warm, to_run, to_see, to_end = lines
+    warm = tool(to_warm)
     try:
         assert warm.returncode == 0, warm.stderr
         (pid,) = (int(word) for word in warm.stdout.split() if word.isdecimal())
         assert alive({pid})
-        again = tool("warm")
+        again = tool(to_warm)
         assert again.returncode == 1 and "imported already" in again.stderr
-        assert f"TensorFlow is imported in pid {pid}" in tool("status").stdout
+        assert f"TensorFlow is imported in pid {pid}" in tool(to_see).stdout
         for _ in range(2):
-            done = tool("run", "--workers", "1", "script.py")
+            done = tool(to_run)
             assert done.returncode == 0 and f" {pid}," in done.stdout, done.stdout + done.stderr
-        assert f"would end: TensorFlow is imported in pid {pid}" in tool("reap", "--dry-run").stdout
+        assert f"would end: TensorFlow is imported in pid {pid}" in tool("reap --dry-run").stdout
         assert alive({pid})
     finally:
-        reap = tool("reap")
+        reap = tool(to_end)
     assert f"ended: TensorFlow is imported in pid {pid}" in reap.stdout
     wait_until(lambda: not alive({pid}), ENDED_S)
-    assert "TensorFlow is imported" not in tool("status").stdout
-    assert tool("warm", "--minutes", "0").returncode == 2
+    assert "TensorFlow is imported" not in tool(to_see).stdout
+    assert tool("warm --minutes 0").returncode == 2
 
 
 def test_an_import_that_fails_is_reported_by_tfmagic_warm(tmp_path):
