@@ -262,6 +262,30 @@ def test_a_package_that_was_installed_meanwhile_makes_a_new_import(owner, tmp_pa
         assert before.look("def look(): return 'works'") == "works"
 
 
+THREAD = """
+import threading
+__version__, error, Decompressor = "1.2.0", OSError, object
+threading.Thread(target=threading.Event().wait, name="metrics", daemon=True).start()
+"""
+
+
+def test_a_template_in_which_a_thread_runs_forks_one_launcher_whose_tasks_are_no_forks(owner, tmp_path):
+    """A package starts the thread when TensorFlow imports it: a fork of the thread's process is not safe."""
+    (tmp_path / "brotli.py").write_text(THREAD)  # which urllib3 imports, and TensorFlow that
+    path = os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]])
+    look = """
+    def look():
+        import threading
+        names = [thread.name for thread in threading.enumerate()]
+        return [names.count("metrics"), b"run_task" in open("/proc/self/cmdline", "rb").read()]
+    """
+    before = {warm.process.pid for warm in owner.templates}
+    with Kernel(owner.pid, env={**os.environ, "PYTHONPATH": path}) as kernel:
+        assert kernel.is_borrowed and kernel.look(look) == [1, True]
+        wait_until(lambda: {warm.process.pid for warm in owner.templates} <= before, ENDED_S)
+        assert psutil.Process(kernel.pids["launcher"]).num_threads() == 1
+
+
 def test_a_template_ends_with_its_owner_and_kernels_with_theirs(state_dir):
     """The owner is killed while the template imports, and while a kernel uses it."""
     brief = Owner()

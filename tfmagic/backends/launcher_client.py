@@ -123,7 +123,11 @@ class LauncherProcess:
         Raises:
             OSError: No process could be started, or it was closed.
         """
-        if (keeper := self._keeper.result()) is None:
+        try:
+            keeper = self._keeper.result()
+        except Exception as error:
+            raise ProcessLookupError(f"no launcher could be started: {error}") from error
+        if keeper is None:
             raise ProcessLookupError("the launcher was closed")
         return keeper
 
@@ -143,7 +147,7 @@ class LauncherProcess:
 
     def own_pids(self) -> dict[str, int]:
         """Return the pids of the keeper and the launcher, as soon as they are forked."""
-        if not self._keeper.done():
+        if not self._keeper.done() or self._has_ended():
             return {}
         pids = {"keeper": self.process.pid}
         if not self._launcher_pid:
@@ -172,8 +176,12 @@ class LauncherProcess:
 
     def import_failure(self) -> str:
         """Return why the import failed, or "". To be called when the session has ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        try:
             self.process.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        except OSError as error:
+            return str(error)
         if (report := self._read_report()) is not None:
             return report.text if isinstance(report, LauncherFailed) else ""
         if self.process.poll() is None:

@@ -74,6 +74,7 @@ def main(
         with _ending_with(owner, place):
             version = launcher.import_for_tasks(preload)
         record.end()
+        os.chdir("/")  # so that the first kernel's folder can go
         Template(sockets, owner, place, record, version, idle_s).serve()
         code = 0
     except BaseException:  # the kernels that wait start launchers of their own, which say why
