@@ -101,6 +101,17 @@ def test_futures_and_results_have_start_end_and_seconds_by_task(cluster_of_modul
     assert lasted.total_seconds() == pytest.approx(results.seconds["worker-1"], abs=1e-4)
 
 
+def test_arrays_that_are_pulled_without_a_copy_are_read_only(cluster_of_module):
+    for count in (20_000, 1_000_000):  # read, and mapped
+        cluster_of_module.push({"x": np.arange(count)})
+        views, arrays = cluster_of_module.pull("x", copy=False)["x"], cluster_of_module.pull("x")["x"]
+        for task, view in views.items():
+            assert not view.flags.writeable and arrays[task].flags.writeable
+            assert np.array_equal(view, np.arange(count))
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+
+
 def test_pull_of_a_missing_or_unpicklable_name_names_it(cluster_of_module):
     with pytest.raises(NameError, match="nope: there is no such variable"):
         cluster_of_module.pull("nope")

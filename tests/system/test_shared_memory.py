@@ -106,6 +106,13 @@ def test_a_larger_value_and_a_small_one_get_files_of_their_own():
     os.close(large)
 
 
+def test_a_value_that_would_fill_the_memory_is_not_kept(monkeypatch):
+    monkeypatch.setattr(shared_memory, "_KEPT_TO_BYTES", SIZE - 1)
+    fd = share(b"a")
+    assert content(fd) == b"a" * SIZE and not shared_memory._kept
+    os.close(fd)
+
+
 def test_parts_stand_at_multiples_of_the_alignment():
     fd = shared_memory.share([memoryview(b"abc"), memoryview(b""), memoryview(b"de")], align=8)
     assert content(fd) == b"abc" + bytes(5) + b"de" + bytes(6)

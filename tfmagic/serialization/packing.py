@@ -39,8 +39,10 @@ def pack(pickled: Parts) -> Packed:
     return Packed(handle=OwnedHandle(fd), sizes=(len(stream), *(b.nbytes for b in buffers)))
 
 
-def parts(packed: Packed) -> tuple[Any, list[memoryview]]:
+def parts(packed: Packed, writable: bool = True) -> tuple[Any, list[memoryview]]:
     """Return the stream and the buffers of a pickle, and close its memory file.
+
+    The buffers are private: a page that is written is copied first. If they are not `writable`, none is.
 
     Before Python 3.13 a mapping keeps a descriptor of its own. So values of less than a MiB, of which a
     notebook can hold many, are copied.
@@ -53,10 +55,13 @@ def parts(packed: Packed) -> tuple[Any, list[memoryview]]:
         if length < _MAPPED_BYTES:
             whole = memoryview(bytearray(length))
             os.preadv(fd, [whole], 0)
-        else:
+        elif writable:
             whole = memoryview(mmap.mmap(fd, length, mmap.MAP_PRIVATE, **_UNTRACKED))
+        else:
+            whole = memoryview(mmap.mmap(fd, length, prot=mmap.PROT_READ, **_UNTRACKED))
     finally:
         os.close(fd)
+    whole = whole if writable else whole.toreadonly()
     found, offset = [], 0
     for size in sizes:
         found.append(whole[offset : offset + size])

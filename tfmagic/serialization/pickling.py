@@ -345,8 +345,10 @@ def _dump_names(pickler: Any, pickled: Pickled, values: Mapping[str, Any]) -> No
     pickler.dump([(mark(name, value), name, value) for name, value in rest.items() if name not in first])
 
 
-def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = True) -> Any:
-    """Return the value of `packed`. Big arrays are private, writable views of the memory file.
+def loads(
+    packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = True, writable: bool = True
+) -> Any:
+    """Return the value of `packed`. Big arrays are private views of the memory file.
 
     A second call is not possible, since the first takes over the file descriptor.
 
@@ -354,13 +356,14 @@ def loads(packed: Packed, main: Mapping[str, Any], import_tensorflow: bool = Tru
         packed: The return value of `packing.pack`.
         main: The ``__main__`` namespace of this process.
         import_tensorflow: Whether unpickling may import TensorFlow, if this process has not.
+        writable: Whether these views can be written.
 
     Raises:
         NeedsTensorFlow: It would have imported TensorFlow.
         HandleLost: The value did not arrive.
         Exception: What unpickling the value raises.
     """
-    stream, buffers = packing.parts(packed)
+    stream, buffers = packing.parts(packed, writable)
     unpickler = Unpickler(io.BytesIO(stream), buffers=buffers, main=main)
     if import_tensorflow:
         return unpickler.load()

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 _KEPT_FROM_BYTES = 4 << 20
+_KEPT_TO_BYTES = 256 << 20  # larger ones would double the memory of this process while it maps them
 _KEPT_S = 3.0
 _KEPT_FILES = 8
 _PIECE_BYTES = 16 << 20  # copied at once: other threads wait meanwhile
@@ -75,7 +76,7 @@ def share(parts: Iterable[memoryview], align: int = 1) -> int:
             file.view = mmap.mmap(file.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
         for part, start in zip(flat, starts, strict=True):
             _write(file, part, start)
-        if size < _KEPT_FROM_BYTES:
+        if not _KEPT_FROM_BYTES <= size <= _KEPT_TO_BYTES:
             return file.take()
         try:
             theirs = os.open(f"/proc/self/fd/{file.fd}", os.O_RDWR | os.O_CLOEXEC)

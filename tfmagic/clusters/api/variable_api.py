@@ -32,25 +32,29 @@ class Variables(ClusterBase):
         names = tuple(check("variable", name, "push(): a name") for name in values)
         return self.begin_cell(CellPlan(push=names, values=values, options=Options(on=on, view="quiet")))
 
-    def pull(self, *names: str | Sequence[str], on: Selector = None) -> dict[str, dict[str, Any]]:
+    def pull(
+        self, *names: str | Sequence[str], on: Selector = None, copy: bool = True
+    ) -> dict[str, dict[str, Any]]:
         """Fetch variables: {name: {task name: value}}. Tensors come as numpy arrays.
 
         Args:
             *names: Names of variables, or one list or tuple of them.
+            copy: False gives large arrays as read-only views of the memory in which they came. By default
+                they can be written: the system copies each page that is.
 
         Raises:
             NameError: A task does not have one of them.
             CaptureError: A value cannot travel.
             TypeError: A name is no text.
         """
-        return waiting.finish(self.begin_pull(names, on)).pulled
+        return waiting.finish(self.begin_pull(names, on, check("copy", copy))).pulled
 
-    def begin_pull(self, names: Sequence[Any], on: Selector = None) -> Job:
+    def begin_pull(self, names: Sequence[Any], on: Selector = None, copies: bool = True) -> Job:
         """Begin to fetch variables. `waiting.finish` must be called next. Arguments as those of `pull`."""
         (given,) = names if len(names) == 1 and isinstance(names[0], list | tuple) else (names,)
         pull: tuple[str, ...] = check("names", given, "what pull() takes")
         with self._lock:
-            plan = CellPlan(pull=pull, options=Options(on=on, view="quiet"))
+            plan = CellPlan(pull=pull, options=Options(on=on, view="quiet", copies=copies))
             return self._running_cluster().cells.begin(plan)
 
     def diff(self, name: str, *, on: Selector = "all", rows: bool = False, of: Any = None) -> Difference:

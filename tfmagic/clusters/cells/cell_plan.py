@@ -25,6 +25,7 @@ class Options(msgspec.Struct, frozen=True):
         out: The name to which the notebook binds the results, or "".
         profile_s: How long the tasks are traced at most; 0 for no trace.
         notify: Whether the user is told when it is done.
+        copies: Whether large arrays that are pulled can be written, which copies what is written.
     """
 
     on: Selector = None
@@ -34,6 +35,7 @@ class Options(msgspec.Struct, frozen=True):
     view: ViewChoice = "text"
     profile_s: float = 0.0
     notify: bool = False
+    copies: bool = True
 
 
 class CellPlan(msgspec.Struct, frozen=True):

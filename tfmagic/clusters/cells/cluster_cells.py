@@ -230,7 +230,8 @@ class ClusterCells:
         error = root_cause.build_error(outcome, context)
         self._note_ran(job, error is None)
         starts, pull, names = job.starts, job.command.pull, self._main()
-        unpack = functools.partial(results.unpack_outcome, outcome, starts, pull, names, run, job.profile)
+        what = (outcome, starts, pull, names, run, job.profile)
+        unpack = functools.partial(results.unpack_outcome, *what, writable=job.options.copies)
         if error is not None:
             if job.options.keep_going:
                 job.partial = unpack(in_part=True)

@@ -171,7 +171,9 @@ def unpack_outcome(
     main: Mapping[str, Any],
     run: RunFolder,
     profile: Profile | None = None,
+    *,
     in_part: bool = False,
+    writable: bool = True,
 ) -> CellResult:
     """Return the values of a cell from the tasks on which it returned: all, unless it failed on the others.
 
@@ -181,6 +183,7 @@ def unpack_outcome(
         main: The notebook's namespace.
         profile: Where the time of the cell went.
         in_part: Leave out the variables that a task could not send.
+        writable: Whether large arrays among the variables can be written.
 
     Raises:
         NameError: A task does not have a variable that was pulled.
@@ -193,7 +196,7 @@ def unpack_outcome(
     for task, result in returned.items():
         values[task] = value_of(task, result, main)
         for name, packed in result.pulled.items():
-            pulled[name][task.name] = _load(task, packed, main)
+            pulled[name][task.name] = _load(task, packed, main, writable)
     if not in_part:
         _raise_failed_pulls(outcome)
     return CellResult(TaskResults(values, returned, starts, run, task_times(outcome), profile), pulled)
@@ -245,9 +248,9 @@ def value_of(task: TaskId, result: CellReturned, main: Mapping[str, Any]) -> Any
     return None if result.value is None else _load(task, result.value, main)
 
 
-def _load(task: TaskId, packed: Packed, main: Mapping[str, Any]) -> Any:
+def _load(task: TaskId, packed: Packed, main: Mapping[str, Any], writable: bool = True) -> Any:
     try:
-        return pickling.loads(packed, main, import_tensorflow=False)
+        return pickling.loads(packed, main, import_tensorflow=False, writable=writable)
     except HandleLost as error:
         return RemoteValue(task.name, f"it {error.strerror}", "The task still has its variables.")
     except tensorflow_values.NeedsTensorFlow as error:

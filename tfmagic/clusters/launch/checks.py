@@ -149,6 +149,7 @@ _RULES = {
     "hosts": _Rule("a number of machines, from 1", _index).or_none(),
     "isolate": _FLAG,
     "iterable": _Rule("something to iterate over", _iterable),
+    "copy": _FLAG,
     "keep_going": _FLAG,
     "keras": _Rule("2 or 3", _index),
     "kinds": _Rule(
