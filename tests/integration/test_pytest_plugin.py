@@ -380,7 +380,7 @@ def test_hangs_are_ended_and_lines_are_live_without_capture(suite):
     result.assert_outcomes(failed=3)
     out = result.stdout.str()
     assert re.search(
-        r"TaskTimeoutError: the cell was not done within 0\.5 s; it was stopped on worker-0, worker-1", out
+        r"TaskTimeoutError: the call was not done within 0\.5 s; it was stopped on worker-0, worker-1", out
     )
     assert re.search(r"E +worker-1:\nE +File .*test_limits.py\", line 12 in meet", out)
     assert re.search(r"E +Failed: Timeout", out)

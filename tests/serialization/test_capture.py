@@ -11,6 +11,7 @@ from tfmagic.errors import CaptureError
 from tfmagic.serialization import classes, packing, pickling
 from tfmagic.serialization.capture import capture, pack_call
 from tfmagic.serialization.task_names import TaskNames
+from tfmagic.system import advice
 
 LIMIT = 1 << 20
 
@@ -589,6 +590,23 @@ def test_every_culprit_is_named_with_type_and_reason(side):
     assert "gen (generator)" in text and "frame (frame)" in text and "nothing was run" in text
     assert "  ok " not in text
     assert s.has.sent == {}
+
+
+@pytest.mark.parametrize(
+    ("front_end", "words", "place"),
+    [
+        (advice.FrontEnd.NOTEBOOK, "these notebook variables", "cell"),
+        (advice.FrontEnd.PYTHON, "these variables", "function"),
+    ],
+)
+def test_a_refusal_has_the_words_of_its_front_end(side, monkeypatch, front_end, words, place):
+    monkeypatch.setattr(advice, "_front_end", front_end)
+    s = side("import threading\nlock = threading.Lock()")
+    with pytest.raises(CaptureError) as caught:
+        s.send("lock")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"{words} cannot travel to the tasks; nothing was run:"
+    assert lines[-1] == f"Create them inside the {place}, so that each task makes its own."
 
 
 def test_ten_gigabytes_are_refused_before_they_are_copied(side):

@@ -23,7 +23,7 @@ from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor.state import CellState, Outcome
-from tfmagic.system.advice import Step
+from tfmagic.system.advice import Step, in_notebook
 
 _CONSEQUENCE_TYPES = frozenset(
     # TensorFlow and barriers raise these in a task because another task failed
@@ -204,7 +204,8 @@ def _interrupt_error(cell: CellState, failed: Mapping[TaskId, Outcome]) -> Keybo
 def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: str) -> TaskTimeoutError:
     stopped = [t for t, outcome in failed.items() if _is_consequence(cell, t, outcome)]
     late = _names(stopped) or "no task, since all of them ended at the last moment"
-    lines = [f"the cell was not done within {cell.request.timeout_s:g} s; it was stopped on {late}."]
+    what = in_notebook("cell") or "call"
+    lines = [f"the {what} was not done within {cell.request.timeout_s:g} s; it was stopped on {late}."]
     if cell.waits:
         lines.append(f"Before that, {cell.waits}.")
     if stacks:

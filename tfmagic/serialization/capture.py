@@ -32,7 +32,7 @@ from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import packing, pickling, process_bound, user_modules, versions
 from tfmagic.serialization.free_names import global_names
 from tfmagic.serialization.task_names import NOTHING, Captured, TaskNames, Variable
-from tfmagic.system.advice import Step
+from tfmagic.system.advice import Step, in_notebook
 from tfmagic.system.memory import format_bytes
 
 _SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
@@ -231,7 +231,8 @@ def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes:
     large = large if total > limit_bytes else []
     if not broken and not large:
         return
-    lines = ["these notebook variables cannot travel to the tasks; nothing was run:"]
+    lines = [f"these {in_notebook('notebook ')}variables cannot travel to the tasks; nothing was run:"]
+    inside = f"inside the {in_notebook('cell') or 'function'}"
     lines += [f"  {v.name} ({type(v.value).__qualname__}): {v.problem}" for v in broken]
     if large:
         sign = "more than " if any(v.problem == "size" for v in large) else ""
@@ -242,11 +243,11 @@ def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes:
             f"  in all {sign}{format_bytes(total)}, above max_capture_bytes ({format_bytes(limit_bytes)})"
         )
     if broken:
-        lines.append("Create them inside the cell, so that each task makes its own.")
+        lines.append(f"Create them {inside}, so that each task makes its own.")
     if large:
         push = Step("push", **{v.name: v.name for v in large[:3]})
         lines.append(
-            f"Load the data inside the cell, or send it on purpose with {push}, or raise the limit with "
+            f"Load the data {inside}, or send it on purpose with {push}, or raise the limit with "
             f"{Step('adjust', 'max_capture_bytes')}."
         )
     raise CaptureError("\n".join(lines))
