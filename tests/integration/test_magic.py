@@ -13,6 +13,7 @@ import pytest
 from conftest import wait_until
 from IPython.core.error import UsageError
 
+from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import CaptureError, LaunchError, RemoteError, TaskDied, TaskTimeoutError, TfmagicError
 
 
@@ -341,6 +342,26 @@ def test_several_clusters_and_the_line_magic(notebook):
     assert "two" in notebook.run("%tfcluster logs")
     with pytest.raises(UsageError, match="there is no cluster 'third'"):
         notebook.run("%tfcluster stop --cluster third")
+
+
+def test_a_shape_that_cannot_be_had_ends_no_cluster(notebook):
+    notebook.run("%%tfcluster --workers 1\nkept = 7\nprint('still there')")
+    pids = [row["pid"] for row in notebook.cluster().status()]
+    with pytest.raises(UsageError, match="this machine shows"):
+        notebook.run("%tfcluster restart --gpus-per-task 1000")
+    with pytest.raises(LaunchError, match="nothing was started. Up to"):
+        notebook.run("%tfcluster restart --workers 60000")
+    assert [row["pid"] for row in notebook.cluster().status()] == pids
+    notebook.run("%%tfcluster --out r\nkept")
+    assert notebook.ns["r"]["worker-0"] == 7
+
+
+def test_after_a_start_that_fails_the_former_output_can_be_read(notebook, monkeypatch):
+    notebook.run("%%tfcluster --workers 1\nprint('still there')")
+    monkeypatch.setattr(TFCluster.instance(), "start_timeout_s", 0.0001)
+    with pytest.raises(LaunchError):
+        notebook.run("%tfcluster restart --workers 2 --env A=1")
+    assert "still there" in notebook.run("%tfcluster logs")
 
 
 def test_messages_have_lines_that_can_be_copied(notebook):

@@ -18,14 +18,26 @@ from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder
 
 
+def check_room(
+    shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any], freed_bytes: int = 0
+) -> None:
+    """Raise an error if this machine has too little memory or too few GPUs for tasks here.
+
+    Args:
+        freed_bytes: Memory that another cluster gives back before.
+    """
+    if task_settings.hosts is None:
+        is_warm = launcher_client.is_warm(task_settings.flavour)
+        check_memory(shape, setting("task_bytes"), is_warm, freed_bytes)
+        for task in shape.tasks:
+            task_settings.environ(task, shape)  # raises if there are too few GPUs
+
+
 def create_run_folder(
     name: str, shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any]
 ) -> RunFolder:
     """Check memory and GPUs, clean up after former runs, and return a new run folder."""
-    if task_settings.hosts is None:
-        check_memory(shape, setting("task_bytes"), launcher_client.is_warm(task_settings.flavour))
-        for task in shape.tasks:
-            task_settings.environ(task, shape)  # raises if there are too few GPUs
+    check_room(shape, task_settings, setting)
     try:
         os.getcwd()
     except FileNotFoundError:

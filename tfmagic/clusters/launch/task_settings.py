@@ -230,13 +230,16 @@ def needed_bytes(shape: Shape, task_bytes: int, launcher_running: bool) -> int:
     return (0 if launcher_running else _LAUNCHER_BYTES) + len(shape.tasks) * task_bytes
 
 
-def check_memory(shape: Shape, task_bytes: int, launcher_running: bool) -> None:
+def check_memory(shape: Shape, task_bytes: int, launcher_running: bool, freed_bytes: int = 0) -> None:
     """Raise an error if this machine has too little memory for a cluster.
+
+    Args:
+        freed_bytes: Memory that will be free beforehand.
 
     Raises:
         LaunchError: The message has the needed and free memory, and how many tasks would fit.
     """
-    free = memory.free_bytes()
+    free = memory.free_bytes() + freed_bytes
     needed = needed_bytes(shape, task_bytes, launcher_running)
     if needed > free:
         base = needed - len(shape.tasks) * task_bytes

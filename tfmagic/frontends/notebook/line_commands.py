@@ -20,6 +20,7 @@ from IPython.display import display
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
+from tfmagic.clusters.launch.open_backend import check_room
 from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import symptoms
 from tfmagic.frontends.notebook import plain_cells, reports
@@ -33,6 +34,7 @@ from tfmagic.frontends.notebook.options import (
 from tfmagic.protocol.cluster_spec import select
 
 if TYPE_CHECKING:
+    from tfmagic.clusters.cluster import Cluster
     from tfmagic.frontends.notebook.magic import TFClusterMagics
 
 TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
@@ -83,16 +85,28 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
     if shape.given and tasks:
         raise UsageError("restart takes a new shape or names of tasks, not both")
     if shape.given:
-        old, cluster = cluster, magics.new_cluster(name, shape)
-        if cluster.task_settings.hosts is not None:  # raises before anything ends
-            remote_hosts.collect_modules(cluster.task_settings, cluster.setting("max_module_bytes"))
-        old.stop()
-        magics.add(cluster, shape)
-        magics.start_shown(cluster)
+        cluster = _replace(magics, cluster, shape)
     else:
         cluster.restart(*tasks)
     chosen = select(",".join(tasks or ("all",)), cluster.tasks)
     print(f"tfmagic: cluster {name}: new processes for {reports.names_of(chosen)}")
+
+
+def _replace(magics: TFClusterMagics, old: Cluster, shape: ShapeOptions) -> Cluster:
+    """Start a cluster of this shape instead of another; what can be refused is refused before that one ends."""
+    new, old_shape = magics.new_cluster(old.name, shape), magics.shapes[old.name]
+    if new.task_settings.hosts is not None:
+        remote_hosts.collect_modules(new.task_settings, new.setting("max_module_bytes"))
+    freed_bytes = sum(row["memory_bytes"] or 0 for row in old.status()) if old.running else 0
+    check_room(new.shape, new.task_settings, new.setting, freed_bytes)
+    old.stop()
+    magics.add(new, shape)
+    try:
+        magics.start_shown(new)
+    except BaseException:
+        magics.add(old, old_shape)  # whose output and failures can still be read
+        raise
+    return new
 
 
 @line_command("interrupt", "interrupt the running cell, on all or the named tasks", TASKS)
