@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 
 import nbformat
 import pytest
+from snippets import snippets
 
 from tfmagic import course
 from tfmagic.frontends.cli import main
@@ -56,6 +57,7 @@ def test_every_lesson_has_slides_without_exercises(folder, capsys):
 def test_an_output_comes_one_press_after_its_code(folder, tmp_path, capsys):
     assert main(["course", "--format", "slides", str(tmp_path / "made")]) == 0
     (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("    jupyter")]
+    assert any(command.strip() in snippet.code for snippet in snippets("docs/teaching.md", "bash"))
     words = [word.replace("*", "05-scaling") for word in shlex.split(command)]
     assert words[:2] == ["jupyter", "nbconvert"]
     subprocess.run([sys.executable, "-m", *words], cwd=folder, check=True, capture_output=True, timeout=120)
