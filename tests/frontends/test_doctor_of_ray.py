@@ -1,6 +1,7 @@
 """The doctor's findings about a Ray cluster, without one: what the head's answers mean, and when they are asked."""
 
 import socket
+import sysconfig
 
 import pathspec  # noqa: F401  # before a test replaces the import path
 import pytest
@@ -12,6 +13,8 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.frontends import doctor
 from tfmagic.frontends.doctor import Severity, ray_cluster
 from tfmagic.protocol import module_origins
+
+sysconfig.get_config_vars()  # it is read once, from a module
 
 
 def on_ray(address="127.0.0.1:1"):

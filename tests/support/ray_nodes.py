@@ -336,7 +336,7 @@ def short_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="r", dir="/tmp"))
 
 
-_given: set[int] = set()  # the system gives a port again that nobody listens on yet
+_given = {52365}  # Ray's dashboard agent; and the system gives a port again that nobody listens on yet
 
 
 def _free_port() -> int:

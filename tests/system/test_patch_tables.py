@@ -29,7 +29,7 @@ from broken_patches import break_row
 from doctoring import case
 from tfmagic.backends.remote import patches as of_ray, ray_head
 from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.frontends.doctor import software
+from tfmagic.frontends.doctor import ray_cluster, software
 from tfmagic.frontends.notebook import patches as of_ipython, plain_cells
 from tfmagic.hdf5 import guarding, patches as of_h5py
 
@@ -51,6 +51,10 @@ def use_h5py():
 def use_ray():
     if not of_ray.TABLE.fits(of_ray.MESSAGES):
         assert ray_head._decode(b"?", b"?") == ("", ())
+    if not of_ray.TABLE.fits(of_ray.HEAD):
+        head = ray_head._ask("127.0.0.1:1", {{}}, 1.0)
+        (finding,) = ray_cluster.head_findings(head, "2.60.0", {{}})
+        assert head == ray_head.Head("127.0.0.1:1") and "could not be asked" in finding.what
     print(*of_ray.TABLE.left_out())
 
 tables = dict(IPython=of_ipython.TABLE, h5py=of_h5py.TABLE, ray=of_ray.TABLE)

@@ -2,6 +2,7 @@
 
 from tfmagic.system.patches import Patch, PatchTable
 
+HEAD = "the question to a head"
 MESSAGES = "the nodes of a head"
 OWN_NODE = "Ray's node of this machine"
 FREE = "what is free on each node of Ray"
@@ -9,6 +10,18 @@ FREE = "what is free on each node of Ray"
 _RAY = "ray>=2.52"
 
 TABLE = PatchTable(
+    Patch(
+        HEAD,
+        (
+            "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceServicer.CheckAlive",
+            "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceServicer.GetAllNodeInfo",
+            "ray.core.generated.ray_client_pb2_grpc:RayletDriverServicer.ClusterInfo",
+        ),
+        "a start says what is wrong with an address or token, before Ray waits for it or ends the process",
+        "a start that Ray refuses ends with Ray's own words or none, and a cluster with nodes on other "
+        "machines needs TFCluster.trust_network or TLS",
+        versions_tried=_RAY,
+    ),
     Patch(
         MESSAGES,
         (

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tfmagic.backends.remote import ray_head
+from tfmagic.backends.remote import patches, ray_head
 from tfmagic.backends.remote.ray_head import Head
 from tfmagic.backends.remote.room import Node, Wanted, in_words
 from tfmagic.clusters.launch import remote_hosts
@@ -127,6 +127,8 @@ def head_findings(
     elif head.version and head.version != version:
         fix = f"pip install ray=={head.version}{in_notebook(', then restart the kernel')}"
         yield refused(f"{where} is {head.version}, and here is {version}", f"both must be the same:  {fix}")
+    elif head.asks_token is None:
+        yield note(f"{where} could not be asked", "\n    ".join(patches.TABLE.left_out()))
     elif head.asks_token and head.address.startswith("ray://"):
         yield note(
             f"{where} asks for a token and takes the one that is set here",
