@@ -153,7 +153,6 @@ class HostAgent:
                     continue
                 self._performed = place
                 names, cell, frame, which = parcel
-                # one that could not be launched has ended
                 left = [w for name in names if (w := self._watched.get(parse_task(name))) is not None]
                 try:
                     for i in set(which).difference(opened):
@@ -187,11 +186,12 @@ class HostAgent:
                     return batch
                 if not self._closed.is_set():
                     self._take_events()
+                    look = min(look, self._looked + self._pace_s())
                     if self._unsent or any(watched.held for watched in self._watched.values()):
                         look = min(look, now + self._gather_s())
                     if now >= look:
                         self._collect(found, ready, now)
-                        look = now + (_BUSY_LOOK_S if self._is_busy() else _IDLE_LOOK_S)
+                        look = now + self._pace_s()
                 if found or ready or now >= deadline or self._closed.is_set():
                     return self._batches.add(self._performed, now, found, ready, self._shares_memory)
             with self._waiting, contextlib.suppress(OSError, ValueError):  # closed meanwhile
@@ -200,6 +200,10 @@ class HostAgent:
     def _gather_s(self) -> float:
         """Return how long events wait for others: while a cell runs, as long as its tasks might need."""
         return min(_GATHER_S * len(self._watched), _GATHER_MOST_S) if self._is_busy() else 0.0
+
+    def _pace_s(self) -> float:
+        """Return the time between two looks at the logs."""
+        return max(self._gather_s(), _BUSY_LOOK_S) if self._is_busy() else _IDLE_LOOK_S
 
     def claim(self) -> int:
         """Begin a new epoch, and return its number. The driver that was served until now is refused.
