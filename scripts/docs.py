@@ -46,6 +46,7 @@ PARTS = {
             "export",
             "quick-starts",
             "agents",
+            "front-ends",
             "linters",
             "jupyterhub",
             "monitoring",

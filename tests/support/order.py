@@ -48,6 +48,7 @@ LONG = (
     "tests/frontends/test_doctor_machine.py",
     "tests/integration/test_server_extension.py",
     "tests/integration/test_runner_install.py",
+    "tests/front_ends/test_front_ends.py",
     "tests/chaos/test_chaos.py",
     "tests/integration/test_new_context.py",
     "tests/integration/test_captured_values.py",

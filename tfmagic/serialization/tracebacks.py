@@ -171,6 +171,7 @@ def _part(
 ) -> dict[str, Any]:
     """Return one exception as plain data, with the pickled object in it."""
     entries = _users_entries(error)
+    whole = own_code.linked(entries)
     is_pythons_group = type(error) in (ExceptionGroup, BaseExceptionGroup)
     suppress = of_python(error, "__suppress_context__")
     data, stayed = exceptions.pack_object(error, message, trip)
@@ -180,7 +181,7 @@ def _part(
         "attributes": attributes,
         "type_name": type(error).__qualname__,
         "message": clip(message, MAX_SHOWN),
-        "text": _format(error, own_code.linked(entries), message),
+        "text": _format(error, own_code.without_handler(whole) or whole, message),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
         "frames": rebuilt_frames.describe(entries, variables),
         "notes": _notes(error) + stayed + lost,

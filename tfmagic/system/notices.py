@@ -2,21 +2,33 @@
 
 import sys
 
-_said: list[tuple[str, bool]] = []
+_said: list[str] = []
+_passing: list[str] = []
 
 
 def begin() -> None:
     """Forget those of the last cell."""
     _said.clear()
+    _passing.clear()
 
 
 def say(text: str, *, is_error: bool = True) -> None:
     """Print a sentence, on the error stream or on standard output."""
-    _said.append((text, is_error))
+    _said.append(text)
     print(text, file=sys.stderr if is_error else sys.stdout)
 
 
-def repeat() -> None:
-    """Print them again, after the output of the cell was removed."""
-    for text, is_error in _said:
-        print(text, file=sys.stderr if is_error else sys.stdout)
+def say_now(text: str) -> None:
+    """Print a sentence that is true only now, or uninteresting when the cell has ended."""
+    _passing.append(text)
+    print(text, flush=True)
+
+
+def have_passed() -> bool:
+    """Check whether a sentence was printed that is no longer true."""
+    return bool(_passing)
+
+
+def said() -> tuple[str, ...]:
+    """Return those that are still true."""
+    return tuple(_said)

@@ -64,7 +64,7 @@ def without_leading(frames: TracebackType | None) -> TracebackType | None:
 
 
 def without_handler(frames: TracebackType | None) -> TracebackType | None:
-    """Drop our frames below the user's code: the signal handler that raised there."""
+    """Drop our frames below the user's code: those of a signal handler, or of a function that it called."""
     return linked([*itertools.dropwhile(_is_of_ours, reversed(entries_of(frames)))][::-1])
 
 

@@ -3,7 +3,9 @@
 Such a program (nbclient, papermill, a server that executes cells) has no page that a user looks at, but often
 a log. A cell that takes longer than a second prints the lines of its tasks there. At the end the form takes
 the place of all that the cell has printed, so that the saved notebook has no line twice; notices of tfmagic
-from before the cell ran are printed again. Of a flood the log gets the beginning, then its size now and then.
+from before the cell ran become its notes. The log has no line twice either, unless a Jupyter server runs the
+cell: the form arrives there with one line as its text, and the whole text is an update of it. Of a flood the
+log gets the beginning, then its size now and then.
 """
 
 import time
@@ -27,6 +29,7 @@ class LoggedView:
     Args:
         make_lines: Returns the view of lines, which writes with the given function.
         clear: Removes what the cell has printed, as soon as it prints something else.
+        updates: Whether the program applies an update of a display.
     """
 
     interval_s = 0.1
@@ -37,8 +40,9 @@ class LoggedView:
         make_lines: Callable[[Callable[[str], object]], TextView],
         form: HtmlView,
         clear: Callable[[], object],
+        updates: bool,
     ):
-        self._folder, self._form, self._clear = folder, form, clear
+        self._folder, self._form, self._clear, self._updates = folder, form, clear, updates
         self._lines = make_lines(self._write)
         self._began, self._counted_at = time.monotonic(), 0.0
         self._printed = 0  # bytes
@@ -58,12 +62,13 @@ class LoggedView:
 
     def finish(self, cell: CellState | None) -> None:
         """Put the form in the place of the lines."""
-        if self._printed:
-            if self._printed < _MOST_BYTES:
-                self._lines.finish(cell)
+        if 0 < self._printed < _MOST_BYTES:
+            self._lines.finish(cell)
+        replaces = self._printed > 0 or notices.have_passed()
+        if replaces:
             self._clear()
-            notices.repeat()
-        self._form.finish(cell)
+        notes = tuple(text.removeprefix("tfmagic: ") for text in notices.said()) if replaces else ()
+        self._form.finish(cell, notes, brief=self._updates and self._printed > 0)
 
     def add_note(self, text: str) -> None:
         """Draw the form again, with what happened to its tasks."""

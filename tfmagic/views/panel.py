@@ -160,7 +160,7 @@ class PanelView:
 
 
 class HtmlView:
-    """The static form, drawn again every `refresh_s` seconds, or only at the end."""
+    """The static form, drawn again every `refresh_s` seconds; or only at the end, for programs."""
 
     interval_s = 0.1
 
@@ -174,6 +174,7 @@ class HtmlView:
     ):
         self._context, self._is_live = context, refresh_s is not None
         self._saved = SavedCell(context, publish, look, display_id, refresh_s or 0.0, _LIVE_HTML_BYTES)
+        self._saved.is_for_programs = refresh_s is None
 
     def show_now(self) -> None:
         """Show the cell as it is now."""
@@ -185,8 +186,8 @@ class HtmlView:
         if self._is_live:
             self._saved.draft()
 
-    def finish(self, cell: CellState | None) -> None:
-        self._saved.finish(self._saved.record(cell))
+    def finish(self, cell: CellState | None, notes: tuple[str, ...] = (), *, brief: bool = False) -> None:
+        self._saved.finish(replace(self._saved.record(cell), notes=notes), brief)
 
     def add_note(self, text: str) -> None:
         self._saved.add_note(text)

@@ -41,7 +41,8 @@ class StartProgress:
         before, head = len(self._drawn), f"tfmagic: cluster {self._name} ({self._shape})"
         if not sys.stdout.isatty():
             if self._announces and not self._drawn and ready < total:
-                print(f"{head}: starting{step}", flush=True)  # true also if nothing follows
+                doing = f"starting{step.removeprefix(', starting')}"  # true also if nothing follows
+                notices.say_now(f"{head}: {doing}")
             self._drawn = f"{head}: {text}"
             return
         filled = _WIDTH * ready // total
@@ -55,7 +56,7 @@ class StartProgress:
             if sys.stdout.isatty():
                 print(flush=True)
             else:
-                notices.say(self._drawn, is_error=False)
+                notices.say_now(self._drawn)
             self._drawn = ""
 
     def _show(self, publish: Publisher, text: str, share: float) -> None:

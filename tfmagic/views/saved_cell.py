@@ -16,7 +16,7 @@ from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.cell_records import CellRecord, append_record, displays_path
 from tfmagic.runs.folder import file_size
 from tfmagic.supervisor.state import CellState
-from tfmagic.views import static_form
+from tfmagic.views import static_form, words
 from tfmagic.views.facts import describe_cell, describe_in_full
 from tfmagic.views.protocol import ViewContext
 
@@ -52,7 +52,13 @@ class SavedCell:
     """Notes a cell in the run folder, and puts its static form on the page.
 
     Two drafts are at least `draft_s` apart, and have at most `draft_bytes`.
+
+    Attributes:
+        is_for_programs: Whether the pictures of the form are displays of their own as well, without html: for
+            what reads no html, such as an agent, or a notebook that is printed.
     """
+
+    is_for_programs = False
 
     def __init__(
         self,
@@ -138,11 +144,12 @@ class SavedCell:
         if self._record is not None:
             self.finish(replace(self._record, notes=(*self._record.notes, *filter(None, [text]))))
 
-    def finish(self, record: CellRecord) -> None:
+    def finish(self, record: CellRecord, brief: bool = False) -> None:
+        """Note and show the end. With `brief`, its text comes as an update, which does not get into logs."""
         is_again, self._record = self.is_over, record
         append_record(self._context.folder, record)
         try:
-            form = self._draw(record, self._look.saved_bytes)
+            form = self._draw(record, self._look.saved_bytes, brief)
         except Exception:  # an error in drawing must not hide the outcome of the cell
             where = f"what the tasks wrote is in {self._context.folder.folder}"
             self._form = {
@@ -154,15 +161,21 @@ class SavedCell:
             self._publish(
                 item.data, item.metadata, display_id=f"{self._display_id}-{item.key}", update=is_again
             )
+        for item in form.pictures if self.is_for_programs else ():
+            name = f"{self._display_id}-{item.key}"
+            self._publish({**item.data, "text/html": ""}, item.metadata, display_id=name, update=is_again)
         if not is_again and self._context.widgets is not None:  # those that take input stay below the form
             data = self._context.widgets.control_panel(form.widgets, lambda: self.add_note(""))
             if data is not None:
                 self._publish(data, display_id=f"{self._display_id}-widgets")
 
-    def _draw(self, record: CellRecord, limit_bytes: int) -> static_form.StaticForm:
+    def _draw(self, record: CellRecord, limit_bytes: int, brief: bool = False) -> static_form.StaticForm:
         form = static_form.render(
             record, self._context.folder, limit_bytes=limit_bytes, fold_noise=self._look.fold_noise
         )
+        if brief:
+            self._form = {"text/html": form.html, "text/plain": words.summary_of(record)}
+            self.show()
         self._form = {"text/html": form.html, "text/plain": form.text}
         self.show()
         return form

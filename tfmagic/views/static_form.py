@@ -7,7 +7,7 @@ The html can be read without a script, a style sheet, a kernel, or trust in the 
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tfmagic.protocol.cluster_spec import parse_task
@@ -45,6 +45,7 @@ class StaticForm:
     text: str  #: The prefixed lines.
     apart: tuple[DisplayItem, ...] = ()  #: Rich displays that html cannot hold, such as plots by scripts.
     widgets: tuple[tuple[str, str], ...] = ()  #: The task and the model id of each widget.
+    pictures: tuple[DisplayItem, ...] = ()  #: Those in the html, without their text.
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ def render(
     )
     limit = limit_bytes - len(text.encode())
     page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts)
-    return StaticForm(page, text, tuple(apart), widgets)
+    return StaticForm(page, text, tuple(apart), widgets, tuple(_pictures(parts)))
 
 
 def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int) -> _Part:
@@ -153,6 +154,14 @@ def _fit_displays(parts: Sequence[_Part], room_bytes: int, below: str) -> list[D
                 continue
             part.items[place] = RemarkItem(remark)
     return apart
+
+
+def _pictures(parts: Sequence[_Part]) -> Iterator[DisplayItem]:
+    """Yield the displays of the html that are pictures and nothing else."""
+    for item in (item for part in parts for item in part.items if isinstance(item, DisplayItem)):
+        data = {kind: value for kind, value in item.data.items() if kind.startswith("image/")}
+        if data and not set(item.data) - {*data, "text/plain"}:
+            yield replace(item, data=data)
 
 
 def _shares(sizes: Sequence[int], room: int) -> list[int]:

@@ -247,8 +247,10 @@ class TextView:
             self._emit_rows(task, rows_of(text.encode("utf-8", "replace")))
             return
         name_of = "" if not any(kind.startswith("image/") for kind in data) else data.get("text/plain", "")
-        if name_of:  # programs can show a picture without the line above it
+        if name_of and self._updates:  # programs can show a picture without the line above it
             data = {**data, "text/plain": f"[{task}]: {name_of}"}
+        elif name_of:  # consoles print both
+            data = {kind: part for kind, part in data.items() if kind != "text/plain"}
         if not is_update:  # an updated display stays where it is
             self._emit_partial(task, reader)
             self._emit(f"{self._prefix(task)}{name_of}".rstrip() + "\n")

@@ -25,6 +25,13 @@ def outcome_of(record: CellRecord) -> str:
     return done_of(record) if is_said else f"{done_of(record)}, {record.verdict}"
 
 
+def summary_of(record: CellRecord) -> str:
+    """Return how a cell has ended, in one line."""
+    counts = [text for _, text in counts_of(record)]
+    facts = ", ".join([done_of(record), *counts, duration(record.elapsed_s)])
+    return f"tfmagic: cluster {record.cluster}: {facts}"
+
+
 def count_done(record: CellRecord) -> int:
     return sum(task.state == Doing.DONE for task in record.tasks)
 

@@ -110,7 +110,9 @@ def _logged_view(context: ViewContext, shell: Any, look: Look, display_id: str) 
         )
 
     clear = functools.partial(shell.display_pub.clear_output, wait=True)
-    return LoggedView(context.folder, make_lines, form, clear)
+    # a Jupyter server that runs cells (jupyter-server-documents) can add an update as one more output
+    updates = not os.environ.get("JPY_SESSION_NAME")
+    return LoggedView(context.folder, make_lines, form, clear, updates)
 
 
 def _text_view(context: ViewContext, shell: Any) -> View:
