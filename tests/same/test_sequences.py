@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 
 import pytest
+from changes import SEQUENCES, cells_of
 from comparing import find_differences
 from corpus import ALL, Program
 from hypothesis import HealthCheck, Phase, given, settings
-
-from changes import SEQUENCES, cells_of
 
 BOUNDS = settings(
     max_examples=int(os.environ.get("SAME_SEQUENCES", "300" if ALL else "2")),

@@ -27,6 +27,7 @@ LONG = (
     "tests/hdf5/test_hdf5_shared_sessions.py",
     "tests/hdf5/test_hdf5_shared_target.py",
     "tests/integration/test_ray_security.py",
+    "tests/browser/test_shared_pages.py",
     "tests/integration/test_simulated_hosts.py",
     "tests/integration/test_hangs.py",
     "tests/notebooks/test_network_lesson.py",

@@ -46,9 +46,10 @@ class Server:
 
     Args:
         folder: Folder of the notebooks.
+        python: The interpreter of an environment with more packages than ours, by `scripts/beside`.
     """
 
-    def __init__(self, folder: Path, theme: str = "JupyterLab Light"):
+    def __init__(self, folder: Path, theme: str = "JupyterLab Light", python: str = sys.executable):
         self.folder = folder
         self._kept: dict[str, Any] | None = None  # the session whose kernel waits for the next notebook
         with socket.socket() as probe:
@@ -64,18 +65,21 @@ class Server:
             JUPYTER_CONFIG_DIR=str(state / "config"),
             JUPYTER_RUNTIME_DIR=str(state / "runtime"),
             JUPYTER_DATA_DIR=str(state / "data"),
+            JUPYTER_PATH=f"{sys.prefix}/share/jupyter",  # of ours, whichever interpreter it is
+            JUPYTER_CONFIG_PATH=f"{sys.prefix}/etc/jupyter",
         )
         self.log = state / "server.log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "jupyterlab"),
+                    *(python, "-m", "jupyterlab"),
                     *("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"),
                     *(f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"),
                     *(f"--ServerApp.root_dir={folder}", "--IdentityProvider.token="),
                     *("--ServerApp.disable_check_xsrf=True", "--LabApp.expose_app_in_browser=True"),
                     "--JupyterNotebookApp.expose_app_in_browser=True",
                 ],
+                cwd=folder,  # jupyter-collaboration keeps a file there
                 env=environ,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -41,8 +41,7 @@ from tfmagic.serialization import (
     tensorflow_values,
 )
 from tfmagic.serialization.definitions import ByValue
-from tfmagic.system import own_code
-from tfmagic.system.advice import in_notebook
+from tfmagic.system import advice, own_code
 
 IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 CONSTANTS = (types.ModuleType, *IMMUTABLES)
@@ -390,9 +389,9 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, An
         error.__traceback__ = frames_below(error.__traceback__)
         name, type_name = unpickler.at or ("", "")
         raise CaptureError(
-            f"these {in_notebook('notebook ')}variables cannot travel to the tasks; nothing was run:\n"
+            f"these {advice.in_notebook('notebook ')}variables cannot travel to the tasks; nothing was run:\n"
             f"  {name} ({type_name}): it cannot be unpickled there: {type(error).__name__}: {error}\n"
-            f"Create it inside the {in_notebook('cell') or 'function'}, so that each task makes its own."
+            f"Create it inside the {advice.in_notebook('cell') or 'function'}, so that each task makes its own."
         ) from error
 
 

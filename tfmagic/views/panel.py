@@ -2,7 +2,7 @@
 
     state, resources ─┐
     feeds (rows) ─────┴→ PanelModel.look() → what changed → LiveDisplay.send(message)     ten times a second
-    record → static form → SavedCell: drafts, which stand above the live display, then the end, which stays
+    record → static form → SavedCell: drafts, which stand below the live display, then the end, which stays
 
 A cell that is over in a tenth of a second never becomes a live display. `LiveDisplay.requests` returns what
 the page asked for since the last look; requests that must not wait (interrupt, kill, stop) are carried out
@@ -130,8 +130,8 @@ class PanelView:
         if self._live is None:
             self._open()
         else:
-            self._saved.show(again=True)
             self._saved.show_live(self._live.open(self._model))
+            self._saved.show(again=True)
 
     def _end(self, live: LiveDisplay) -> None:
         """Tell the pages that the form is the last; a page that did not get it as a display gets it now."""
@@ -140,8 +140,8 @@ class PanelView:
 
     def _open(self) -> None:
         self._live = self._make_live()
-        self._saved.draft()
         self._saved.show_live(self._live.open(self._model))
+        self._saved.draft()
 
     def _answer(self, live: LiveDisplay) -> None:
         for request in live.requests():

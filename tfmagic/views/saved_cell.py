@@ -51,7 +51,8 @@ class Look:
 class SavedCell:
     """Notes a cell in the run folder, and puts its static form on the page.
 
-    Two drafts are at least `draft_s` apart, and have at most `draft_bytes`.
+    What is shown first takes the place of the display `display_id`, if there is one. Two drafts are at least
+    `draft_s` apart, and have at most `draft_bytes`.
 
     Attributes:
         is_for_programs: Whether the pictures of the form are displays of their own as well, without html: for
@@ -70,8 +71,9 @@ class SavedCell:
         draft_bytes: int = 0,
     ):
         self._context, self._publish, self._look = context, publish, look
-        self._display_id = display_id or f"tfmagic-{context.folder}-{context.run.request.cell}"
-        self._is_shown = bool(display_id)
+        self._display_id = f"tfmagic-{context.folder}-{context.run.request.cell}"
+        self._live_id, self._free_id = f"{self._display_id}-live", display_id
+        self._is_shown = False
         self._noted: bool | None = None  # whether the record says that the cell has begun
         self._record: CellRecord | None = None
         self._form: Mapping[str, Any] = {}
@@ -120,13 +122,21 @@ class SavedCell:
 
     def show(self, again: bool = False) -> None:
         """Show the last form; `again` puts it at another place too. Later ones replace both."""
+        if self._free_id:
+            self._display_id, self._free_id, self._is_shown = self._free_id, "", True
         update, self._is_shown = self._is_shown and not again, True
         self._publish(self._form, self._mark(), display_id=self._display_id, update=update)
 
     def show_live(self, data: Mapping[str, Any]) -> None:
-        """Put a live display below the form; data without content removes it."""
-        live_id = f"{self._display_id}-live"
-        self._publish(data, self._mark(live=True), display_id=live_id, update=not data)
+        """Put a live display on the page; data without content removes it.
+
+        The form stands below it. Of a shared notebook, other pages move an output to the end when it changes,
+        so that only the last one can change.
+        """
+        update = not data
+        if self._free_id:
+            self._live_id, self._free_id, update = self._free_id, "", True
+        self._publish(data, self._mark(live=True), display_id=self._live_id, update=update)
 
     def message(self) -> dict[str, Any]:
         """Return the form for pages that were loaded too late to get it as a display."""

@@ -27,9 +27,9 @@ _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-s
 _FAINT = "opacity:.7"
 _NOTE = f"padding:2px 7px;border-left:3px solid {palette.AMBER.mid}"
 _WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
-# JupyterLab shows "model not found" below a draft, without an element, where the kernel is gone
+# JupyterLab shows "model not found" above a draft, without an element, where the kernel is gone
 _DRAFT_SHEET = (
-    "<style>.jp-OutputArea-child:has(.tfm-draft) ~ .jp-OutputArea-child > .jp-OutputArea-output:not(:has(*))"
+    "<style>.jp-OutputArea-child:has(~ .jp-OutputArea-child .tfm-draft) > .jp-OutputArea-output:not(:has(*))"
     "{display:none}</style>"
 )
 _RULE = "border-top:1px solid rgba(128,128,128,.2)"
@@ -38,7 +38,7 @@ _RULE = "border-top:1px solid rgba(128,128,128,.2)"
 def page_html(body: str, name: str, is_draft: bool = False) -> str:
     """Return the frame around the html of a cell; `panel.js` finds it by name, MathJax no formula in it.
 
-    `panel.css` hides a draft above a live panel.
+    `panel.css` hides a draft below a live panel.
     """
     style = f"{_LINE};border-radius:6px;overflow:hidden;margin:2px 0"
     kind, sheet = ("tfm-draft ", _DRAFT_SHEET) if is_draft else ("", "")

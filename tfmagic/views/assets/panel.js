@@ -740,7 +740,7 @@ class Panel {
 	/** Ask for a snapshot, each second until one has come: a kernel can be busy, a message can be lost. */
 	sayHello(times) {
 		if (this.messages || (times < 4 && !this.root.isConnected)) return;
-		this.root.hidden = !times; // it may never come: the saved form is above
+		this.root.hidden = !times; // it may never come: the saved form is below
 		if (!times) return;
 		this.hello();
 		setTimeout(() => this.sayHello(times - 1), 1000);
@@ -787,13 +787,20 @@ class Panel {
 
 	/** Put a form into the notebook's model; without `data`, this page has it as a display, and only the panel goes. */
 	keepForm({ data, over }) {
+		const isShared = this.context?.model?.collaborative; // then one page puts it there for all
+		if (data && isShared) return setTimeout(() => this.keepNow({ data, over }), 1000 + 2000 * Math.random());
+		this.keepNow({ data, over });
+	}
+
+	keepNow({ data, over }) {
 		for (const { outputs, sharedModel } of this.context?.model?.cells ?? []) {
 			for (let place = (outputs?.length ?? 0) - 1; place >= 0; place--) {
 				const { data: old, metadata } = outputs.get(place);
 				const { tfmagic: mark } = metadata;
 				if (!mark || `${mark.run}/${mark.cell}` !== this.setup.name) continue;
 				if (!mark.live && data && !isSame(old, data)) outputs.set(place, { output_type: "display_data", data, metadata });
-				if (mark.live && over) sharedModel.updateOutputs(place, place + 1, []);
+				const isEmpty = !Object.keys(old).length; // other pages of a shared notebook have it at another place
+				if (mark.live && over && !(isEmpty && this.context.model.collaborative)) sharedModel.updateOutputs(place, place + 1, []);
 			}
 		}
 		if (!over || this.context) return;
