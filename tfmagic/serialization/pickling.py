@@ -391,7 +391,7 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, An
         raise CaptureError(
             f"these {advice.in_notebook('notebook ')}variables cannot travel to the tasks; nothing was run:\n"
             f"  {name} ({type_name}): it cannot be unpickled there: {type(error).__name__}: {error}\n"
-            f"Create it inside the {advice.in_notebook('cell') or 'function'}, so that each task makes its own."
+            f"Create it in the {advice.in_notebook('cell') or 'function'}, so that each task makes its own."
         ) from error
 
 
