@@ -312,7 +312,7 @@ def test_hangs_and_stragglers(lessons):
     cut = run.after("**Predict:** both workers call `count()`")
     assert "host-1 was cut off from the others during this cell" in cut and "also on worker-1" in cut
     assert "noticed after" in run.shown("noticed = time.monotonic()")
-    assert "host-1 (cut off)" in run.after("Both: each has lost the other")
+    assert "host-1 (cut off)" in run.after("Both, though the notebook")
 
 
 def test_errors_and_debugging(lessons):
@@ -355,7 +355,7 @@ def test_logs_and_floods(lessons):
 def test_off_to_real_machines(lessons):
     run = take(lessons, "12-real-machines.ipynb", wrong_answers.LESSON_12)
     assert_checks(run, wrong_answers.LESSON_12)
-    trained = run.after("**Predict:** which of the lines")
+    trained = run.after("**Predict:** the script prints two kinds")
     for line in (
         "[worker-0]:    trained to 3.0 with 2",
         "[worker-1]:    trained to 3.0 with 2",
@@ -365,7 +365,7 @@ def test_off_to_real_machines(lessons):
     assert "saved by worker 1" not in trained
     by_hand = run.after("**Predict:** two processes")
     assert "I am worker 0 of 2" in by_hand and "I am worker 1 of 2" in by_hand
-    failed = run.after("**Predict:** what does the shell see")
+    failed = run.after("**Predict:** `worker-0` ends well")
     assert "tfmagic: worker-1 failed" in failed and "read.py, line 6" in failed and "exit code 1" in failed
     assert run.shown("_exit_code").strip() == "1"
 
