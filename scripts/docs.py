@@ -64,6 +64,7 @@ PARTS = {
         "reference/api",
     ],
     "Explanation": [
+        "comparison",
         "promises",
         "security",
         "scale",

@@ -15,7 +15,7 @@ from tfmagic.runs import folder
 from tfmagic.system import process_identity
 
 SECRET, HOME = "zq81-kfgh-99", "/home/gretel.witch"
-PLANTED = (SECRET, HOME, "gretel", "ovenhost", "10.20.30.40", "gingerbread", "candy-db")
+PLANTED = (SECRET, HOME, "gretel", "ovenhost", "10.20.30.40", "gingerbread", "candy-db", "cinnamon")
 FAILS = f"""%%tfcluster --workers 2 --env CANDY_API_KEY={SECRET}
 import os, tfmagic
 print("key", os.environ["CANDY_API_KEY"], "on 10.20.30.40 of gretel.witch")
@@ -73,7 +73,7 @@ def page_has(path, *titles):
 
 def test_a_run_that_runs_has_the_stacks_of_its_tasks(notebook, gretel, tmp_path, capsys):
     flag, path = tmp_path / "go", tmp_path / "bug.html"
-    loop = f"import os, time\ndef waits():\n    while not os.path.exists({str(flag)!r}):\n        time.sleep(0.005)\nwaits()"
+    loop = f"import os, time\ndef waits():\n    while not os.path.exists({str(flag)!r}):\n        time.sleep(0.005)  # cinnamon\nwaits()"
     notebook.run(f"%%tfcluster --workers 2 --detach\n{loop}")
     status = notebook.cluster().run_folder.folder / "status.json"
     wait_until(lambda: [t["state"] for t in json.loads(status.read_text())["tasks"]] == ["running"] * 2)

@@ -93,7 +93,7 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
 
 
 def _replace(magics: TFClusterMagics, old: Cluster, shape: ShapeOptions) -> Cluster:
-    """Start a cluster of this shape instead of another; what can be refused is so before that one ends."""
+    """Start a cluster of this shape instead of another, which ends only if memory and GPUs suffice."""
     new, old_shape = magics.new_cluster(old.name, shape), magics.shapes[old.name]
     if new.task_settings.hosts is not None:
         remote_hosts.collect_modules(new.task_settings, new.setting("max_module_bytes"))

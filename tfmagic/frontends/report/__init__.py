@@ -143,7 +143,7 @@ def _pictures(redactor: Redactor, run: RunFolder, snapshot: Snapshot) -> list[tu
         title = redactor.text(f"cluster {snapshot.cluster}: {snapshot.shape}, when it was last seen")
         found.append(("Map", map_of_rows(title, rows).svg))
     try:
-        timeline = run_timeline.of_run(run, f"run {run}", whole=True).timeline
+        timeline = run_timeline.of_run(run, f"run {run}", whole=True, has_sources=False).timeline
         found.append(("Timeline", draw(redactor.value(timeline)).svg))
     except NoRecords:
         pass

@@ -3,11 +3,13 @@
 import time
 from dataclasses import dataclass
 
+import msgspec
+
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.runs.status_reader import read_snapshot
-from tfmagic.runs.timeline_file import Mark, read_timeline
+from tfmagic.runs.timeline_file import CellBegan, Mark, Record, read_timeline
 from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
 from tfmagic.views.pictures.lanes import Timeline
 
@@ -39,10 +41,22 @@ class RunTimeline:
 
 
 def of_run(
-    run: RunFolder, name: str, *, prompt: int | None = None, whole: bool = False, lives: bool | None = None
+    run: RunFolder,
+    name: str,
+    *,
+    prompt: int | None = None,
+    whole: bool = False,
+    lives: bool | None = None,
+    has_sources: bool = True,
 ) -> RunTimeline:
-    """Return the timeline of a run, as `lanes.build`; `lives` by default as its folder tells."""
+    """Return the timeline of a run, as `lanes.build`; `lives` by default as its folder tells.
+
+    Args:
+        has_sources: Show the lines of cells.
+    """
     records = read_timeline(run)
+    if not has_sources:
+        records = [_without_source(record) for record in records]
     has_stopped = bool(records) and isinstance(records[-1], Mark) and records[-1].what == "stop"
     if lives is None:
         lives = not has_stopped and (kernel_lives(run) or is_kept(run.folder))
@@ -53,3 +67,9 @@ def of_run(
     if note and (host := host_elsewhere(run)):
         note = f"The kernel of this run belongs to another machine ({host}); {_SEEN}"
     return RunTimeline(lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note))
+
+
+def _without_source(record: Record) -> Record:
+    if isinstance(record, CellBegan) and record.source:  # a call has none
+        return msgspec.structs.replace(record, source="…")
+    return record
