@@ -154,7 +154,8 @@ class TFClusterMagics(Magics):  # IPython is untyped
                         display(job.profile)
                     if options.plan.watch and job.outcome is not None:
                         print(f"tfmagic: {reports.parting(options.plan.watch, job.outcome.outcomes)}")
-                if job.outcome is not None and (said := reports.different_weights(job.outcome.outcomes)):
+                said = reports.different_weights(job.outcome.outcomes) if job.outcome is not None else ""
+                if said and options.view != "quiet":
                     print(f"tfmagic: {said}")
             finally:
                 if cluster is not None:
