@@ -89,9 +89,9 @@ def load_ipython_extension(shell: Any) -> None:
         from IPython.core.error import UsageError  # which IPython shows without a traceback
 
         raise UsageError(sentence)
-    from tfmagic.frontends.notebook.extension import load
+    from tfmagic.frontends.replaced_packages import load_notebook
 
-    load(shell)
+    load_notebook(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:

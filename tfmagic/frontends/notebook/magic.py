@@ -167,7 +167,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
     ) -> CellPlan:
         """Return the plan of a cell with the options of its line; `profile_s` is for a line without it."""
         prepared, reads = cell
-        view = choose_view(options.view, self.shell, display_id)
+        view = choose_view(options.view, self.shell, display_id, options.detach)
         how = options.how
         how = msgspec.structs.replace(how, view=view, profile_s=how.profile_s or profile_s)
         return msgspec.structs.replace(
@@ -318,7 +318,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
                 f"cluster {kept['name']!r} runs here already, and run {run} has the same name; end the one "
                 f"here first:  %tfcluster stop{reports.naming(kept['name'])}"
             )
-        view = choose_view("auto", self.shell)
+        view = choose_view("auto", self.shell, detached=True)
         page = WidgetPage(self.shell.kernel) if hasattr(self.shell, "kernel") else None
         cluster = attach(run, view=view, namespace=self.shell.user_ns, widget_page=page)
         fields = [field.name for field in dataclasses.fields(ShapeOptions)]

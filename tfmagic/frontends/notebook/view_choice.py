@@ -29,15 +29,18 @@ def check_view(name: str, shell: Any) -> None:
         raise UsageError(f"--view {name} needs a notebook; use --view text here, or leave it out")
 
 
-def choose_view(name: str, shell: Any, display_id: str = "") -> Choice:
+def choose_view(name: str, shell: Any, display_id: str = "", detached: bool = False) -> Choice:
     """Return what makes the view of a cell.
 
     Args:
         name: auto, widget, html, text or quiet.
         display_id: Of a display that a panel replaces; "" for a new one.
+        detached: Whether the cell goes on after the request that has started it.
     """
     if name == "quiet":
         return "quiet"
+    if name == "auto" and detached and _drops_late_comms():
+        name = "html"
     if name == "text" or not can_update(shell):
         return lambda context: _text_view(context, shell)
     config = TFCluster.instance()
@@ -67,6 +70,11 @@ def can_update(shell: Any) -> bool:
 def has_page(shell: Any) -> bool:
     """Check whether a user looks at a page that can change: everything else reads text."""
     return can_update(shell) and is_watched(shell)
+
+
+def _drops_late_comms() -> bool:
+    """Check whether messages of widgets are lost between two cells, as on Colab's page."""
+    return "google.colab" in sys.modules  # Colab's kernel has imported it
 
 
 def publisher(shell: Any) -> Publisher:
