@@ -13,7 +13,7 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next test-colab check docs dist bench bench-ray bench-compare shots lock clean
+.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next test-colab test-kaggle check docs dist bench bench-ray bench-compare shots lock clean
 
 help:
 	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-oldest  run that part with the oldest versions that pyproject.toml allows"
 	@echo "make test-next  run it with the pre-releases of TensorFlow, Keras and the others"
 	@echo "make test-colab PYTHON=python3.13  run it with the packages of Google's Colab"
+	@echo "make test-kaggle PYTHON=python3.12  run it with those of Kaggle"
 	@echo "make check  check lint, format and types"
 	@echo "make docs   build the documentation site: build/site/index.html"
 	@echo "make dist   build wheel and sdist, the same bytes for the same commit: dist/"
@@ -118,15 +119,16 @@ test-next: $(NEXT)
 
 # the quick part with the packages of a hosted page, which an installation of tfmagic leaves as they are; it has no
 # Ray and no Keras 2
-COLAB := .venv-colab/.installed
-$(COLAB): pyproject.toml requirements/colab.txt
-	@[ $(MINOR) = 3.13 ] || { echo "requirements/colab.txt is for Python 3.13: make test-colab PYTHON=python3.13"; exit 1; }
-	$(PYTHON) -m venv .venv-colab
-	.venv-colab/bin/python -m pip install --quiet --no-deps --requirement requirements/colab.txt --editable .
+test-colab: HOSTED := 3.13
+test-kaggle: HOSTED := 3.12
+.venv-%/.hosted: requirements/%.txt pyproject.toml
+	@[ $(MINOR) = $(HOSTED) ] || { echo "$< is for Python $(HOSTED): make test-$* PYTHON=python$(HOSTED)"; exit 1; }
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --no-deps --requirement $< --editable .
 	@touch $@
 
-test-colab: $(COLAB)
-	.venv-colab/bin/python scripts/suite.py --quick -W default --disable-warnings tests/integration/test_strategies.py \
+test-colab test-kaggle: test-%: .venv-%/.hosted
+	.venv-$*/bin/python scripts/suite.py --quick -W default --disable-warnings tests/integration/test_strategies.py \
 		tests/integration/test_detached.py tests/integration/test_pictures.py tests/integration/test_interrupts.py \
 		-k '$(IPYWIDGETS_7) and not ray and not keras_2'
 

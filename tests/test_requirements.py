@@ -45,8 +45,9 @@ def test_a_lock_has_a_version_within_the_bounds_of_all_that_the_tests_need(versi
             assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
 
-def test_an_installation_on_a_hosted_page_replaces_nothing_there():
-    versions = pinned(ROOT / "requirements" / "colab.txt")
+@pytest.mark.parametrize("image", ["colab", "kaggle"])
+def test_an_installation_on_a_hosted_page_replaces_nothing_there(image):
+    versions = pinned(ROOT / "requirements" / f"{image}.txt")
     for requirement in required(""):
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
