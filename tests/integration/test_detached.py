@@ -123,7 +123,9 @@ def test_a_wait_that_ends_too_early_names_the_running_tasks_and_their_lines(note
     notebook.run(f"%%tfcluster --workers 2 --detach\nif 1:\n    pass\n{loop(flag)}print('over')")
     wait_until(lambda: all(row["line"] for row in notebook.cluster().status()))
     told = notebook.run("%tfcluster wait --timeout 0.1")
-    assert re.search(r"cell \[\d+\] still runs: line [56]( \(worker-0\), line [56] \(worker-1\))?; 0 s", told)
+    assert re.search(
+        r"cell \[\d+\] still runs: line [56]( \(worker-0\), line [56] \(worker-1\))?; \d+ s", told
+    )
     assert "wait again, or end it with  %tfcluster interrupt" in told
     flag.touch()
     assert "over" in notebook.run("%tfcluster wait")

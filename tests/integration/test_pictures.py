@@ -46,6 +46,7 @@ def test_a_map_is_live_while_a_cell_runs(shared_kernel, tmp_path):
     kernel.run(
         f"%%tfcluster --detach\nimport os, time\nwhile not os.path.exists({str(flag)!r}): time.sleep(0.02)"
     )
+    wait_until(lambda: "running" in kernel.text("%tfcluster status"))
     shown = kernel.run("%tfcluster map")
     (first,) = [content for kind, content in shown if kind == "display_data"]
     identity = first["transient"]["display_id"]

@@ -75,6 +75,12 @@ def test_selectors(selector, expected):
     assert names(select(selector, ClusterShape(workers=3, chief=True).tasks)) == expected
 
 
+@pytest.mark.parametrize("selector", ["worker-::0", "worker--1:", "worker-a:b", "worker:2"])
+def test_what_is_no_slice_of_tasks_is_told_its_form(selector):
+    with pytest.raises(ClusterSpecError, match=rf"^'{selector}' is no slice of tasks: worker-FROM:TO:STEP"):
+        select(selector, ClusterShape(workers=2).tasks)
+
+
 @pytest.mark.parametrize(
     "selector",
     [["worker-2", "chief-0"], ("chief", "worker-2"), [TaskId("worker", 2), "chief"], {"worker-2", "chief-0"}],

@@ -281,6 +281,11 @@ def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:
         step = slice(*(int(end) if end else None for end in ends))
         chosen = {int(index)} if index else range(sys.maxsize)[step]
         found = [t for t in present if t.type == kind and t.index in chosen]
+    elif ":" in part:
+        raise ClusterSpecError(
+            f"{part!r} is no slice of tasks: worker-FROM:TO:STEP has numbers from 0 (each can be left out), "
+            f"and a step from 1; {_known(present)}"
+        )
     else:
         found = []
     if not found:
