@@ -336,14 +336,14 @@ class Relay:
 
     def _look_at(self, host: Host) -> None:
         """Ask a host for a sign before it counts as silent: its report can hold a large value on its way."""
-        if host.beat is not None and self._engine.has_answer(host.beat):
-            with contextlib.suppress(HostUnreachable, HostGone):
-                self._engine.answer(host.beat)
+        with contextlib.suppress(Exception):  # the engine has ended, which the poll tells
+            if host.beat is not None and self._engine.has_answer(host.beat):
+                call, host.beat = host.beat, None
+                self._engine.answer(call)
                 host.heard = time.monotonic()
-            host.beat = None
+            if host.beat is None and time.monotonic() - host.heard > _SOONER * self._suspect_s:
+                host.beat = self._engine.call(host.agent, "beat")
         unheard_s = time.monotonic() - host.heard
-        if host.beat is None and unheard_s > _SOONER * self._suspect_s:
-            host.beat = self._engine.call(host.agent, "beat")
         if (is_silent := unheard_s > self._suspect_s) != host.is_silent:
             host.is_silent = is_silent
             self._send(HostSilent(tuple(host.tasks), host.address, is_silent))
