@@ -238,6 +238,17 @@ def test_nothing_is_lost_on_a_narrow_page(running, width):
         running.shown.locator("summary", has_text="worker-0").click()
 
 
+def test_a_whole_log_is_a_page_with_a_name_and_a_heading(running):
+    with running.page.context.expect_page() as opened:
+        running.shown.get_by_role("button", name="Open log of worker-0").press("Enter")
+    page = opened.value
+    expect(page.locator("main")).to_contain_text("begun on worker-0")
+    assert page.title() == "Log of worker-0"
+    page.evaluate(AXE.read_text())
+    assert page.evaluate("async () => (await axe.run()).violations") == []
+    page.close()
+
+
 def test_nothing_moves_for_users_who_ask_for_that(running):
     running.page.emulate_media(reduced_motion="reduce")
     moving = "() => document.getAnimations().filter(a => a.effect.target.closest?.('.tfm-root')).map(a => a.playState)"

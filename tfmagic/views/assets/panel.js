@@ -628,7 +628,7 @@ function showLog(root) {
 }
 
 const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; font: 13px/1.45 ui-monospace, monospace }
-	p { opacity: .7 } pre { font: inherit; white-space: pre-wrap; overflow-wrap: anywhere }`;
+	h1 { font-size: 14px } p { opacity: .7 } pre { font: inherit; white-space: pre-wrap; overflow-wrap: anywhere }`;
 
 // ---- the final form ----
 
@@ -961,7 +961,7 @@ class Panel {
 			page.documentElement.lang = "en";
 			page.head.append(h("style", {}, WINDOW_STYLE));
 		}
-		const root = page?.body.appendChild(h("main")) ?? task.addFold("wholeLog", `Log of ${task.name}`);
+		const root = page?.body.appendChild(h("main", {}, h("h1", {}, page.title))) ?? task.addFold("wholeLog", `Log of ${task.name}`);
 		this.logReaders[++this.request] = showLog(root);
 		this.model.send({ kind: "log", task: task.number, request: this.request });
 	}
