@@ -1,7 +1,7 @@
 """The public interface is the one that public_interface.txt lists: names, signatures, options, settings and metrics.
 
 A change of the file is a change for users. A name that goes stays for one release, with a DeprecationWarning that says
-what to write instead (CONTRIBUTING.md). Write the file anew with ``python tests/test_public_interface.py``.
+what to write instead (CONTRIBUTING.md). Write the file again with ``python tests/test_public_interface.py``.
 """
 
 import difflib

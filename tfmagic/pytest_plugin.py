@@ -112,7 +112,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _request_of(item: Any) -> ClusterRequest:
-    """Return what the marker and the parameter of a test ask for; fail the test if they make no sense."""
+    """Return the request of a test's marker and parameter; fail the test if they make no sense."""
     from tfmagic.frontends import cluster_lease
 
     marker = item.get_closest_marker("tfcluster")

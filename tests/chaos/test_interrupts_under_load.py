@@ -2,7 +2,7 @@
 
 A round starts an endless program on real tasks, presses Ctrl-C once after a random delay, and waits for the
 KeyboardInterrupt. After each round every task is the same process as before, has all its variables, and the
-next program, which makes its strategy anew, runs. `make chaos` makes 200 presses (CHAOS_STEPS, CHAOS_SEED);
+next program, which makes its strategy again, runs. `make chaos` makes 200 presses (CHAOS_STEPS, CHAOS_SEED);
 CHAOS_STEPS=15 takes about a minute.
 """
 

@@ -24,7 +24,7 @@ def path(tmp_path):
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sizes=st.lists(st.integers(0, 3_000_000), min_size=1, max_size=12))
 def test_rows_of_any_size_keep_their_order_on_every_way(tmp_path, sizes):
-    """Through the socket, through the buffer, which is filled anew, and beside it."""
+    """Through the socket, through the buffer, which is filled again, and beside it."""
     path = str(tmp_path / "any.h5")
     first = np.cumsum([0, *sizes])
     with SharedWriter(path) as writer:

@@ -225,9 +225,9 @@ def test_a_task_that_is_interrupted_while_it_waits_for_the_others_leaves_the_pat
 
     first, second = map(ask, names)
     first.open(), second.open()
-    anew = ask(names[0])
+    again = ask(names[0])
     assert sessions._sessions[path].waiting
-    anew.close(), first.close()
+    again.close(), first.close()
     sessions._note_ended(owner, tasks[:1])
     second.close()
     sessions._note_ended(owner, tasks[1:])

@@ -163,7 +163,7 @@ TRAINING = """
         except NameError:
             pass
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        if strategy.cluster_resolver.task_id == 1:  # its process imports TensorFlow anew
+        if strategy.cluster_resolver.task_id == 1:  # its process imports TensorFlow again
             with multiprocessing.get_context("spawn").Pool(1) as pool:
                 assert pool.map(double, [1, 2]) == [2, 4]
         x = np.arange(64, dtype="float32").reshape(-1, 1) / 64

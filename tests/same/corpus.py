@@ -60,7 +60,7 @@ class Program:
 
     @property
     def again(self) -> Program:
-        """The program twice in one session: the second time, all that it makes is made anew.
+        """The program twice in one session: the second time, all that it makes is made again.
 
         In between, the task gets a new process if the notebook makes a part: what the task itself has assigned would
         win over the notebook's.

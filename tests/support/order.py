@@ -63,7 +63,7 @@ LONG = (
 )
 # Its tests share nothing and only compute: one by one at the end they keep all processes busy.
 LAST = "tests/supervisor/test_simulation.py"
-_SHARED = {  # what the files of a group share, and would each start anew
+_SHARED = {  # what the files of a group share, and would each start again
     "a pair of kernels": ("same/test_programs", "same/test_docstrings", "same/test_generated"),
     "tfmagic commands": (
         *("integration/test_docs", "integration/test_script_runs", "integration/test_tfrecord_tasks"),

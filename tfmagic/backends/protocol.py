@@ -50,7 +50,7 @@ class Backend(Protocol):
         """Return the events since the last call, without waiting."""
 
     def usage(self, closely: Collection[TaskId]) -> Mapping[TaskId, Usage]:
-        """Return what tasks on other machines used lately; of those in `closely` with `wanted_s`."""
+        """Return the recent use of tasks on other machines; of those in `closely` with `wanted_s`."""
 
     def own_pids(self) -> Mapping[str, int]:
         """Return the processes on this machine that the backend itself needs: pid by role."""

@@ -288,7 +288,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         return {name: error.text for name, error in self.failures(*tasks).items()}
 
     def failures(self, *tasks: str) -> dict[str, ErrorRecord]:
-        """Return what is known of every failure of the last cell, by task name; the root cause first."""
+        """Return a record of every failure of the last cell, by task name; the root cause first."""
         chosen = {t.name for t in self._select(tasks or ("all",))}
         last = None if self._latest is None else self._latest.last
         found = root_cause.describe_failures(*last) if last else {}
@@ -321,7 +321,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         return stacks.describe(taken, state, self._select(tasks or ("all",)))
 
     def news(self) -> str:
-        """Return what holds up the running cells (a task that waits or is dead), or ""."""
+        """Name the tasks that hold up the running cells (they wait or are dead), or return ""."""
         supervisor = self._running_cluster().supervisor
         news = (cell_news(supervisor, cell) for cell in supervisor.state.cells.values())
         return "\n".join(filter(None, news))
@@ -336,7 +336,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         return {task.name: n for task, n in self._running_cluster().processes.attempts(self.tasks).items()}
 
     def own_share(self) -> list[dict[str, Any]]:
-        """Return what the kernel and its launcher use; see `tfmagic.clusters.tools.status.own_rows`."""
+        """Return the use of kernel and launcher; see `tfmagic.clusters.tools.status.own_rows`."""
         return own_rows(self._running_cluster().supervisor)
 
     def logs(self, *tasks: str, tail: int | None = 20, grep: str = "") -> dict[str, list[str]]:

@@ -108,7 +108,7 @@ def died_error(
 def _died(task: TaskId, end: TaskExited | TaskLost, lines: list[str]) -> TaskDied:
     how = (
         f"Go on with:  {Step('revive')}   (or {Step('restart', task)}) which brings it back and keeps the "
-        f"other tasks' variables; make strategies anew. New processes for all:  {Step('restart')}"
+        f"other tasks' variables; make strategies again. New processes for all:  {Step('restart')}"
     )
     return TaskDied("\n".join([*lines, how]), task.name, getattr(end, "exit_code", None))
 

@@ -65,7 +65,7 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         r"Collective ops is aborted by: .*failed to connect to all addresses",
         "A task of this strategy died or was restarted alone, and the others still speak to its former "
         "process. <revive> gives all of them new addresses and keeps their variables: then make the strategy "
-        "anew. <restart> gives new processes to all",
+        "again. <restart> gives new processes to all",
     ),
     (
         "strategy-alone",

@@ -66,7 +66,7 @@ def _prompts() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What stands above and below a traceback."""
+    """The text above and below a traceback."""
 
     head: str  #: The outcome, with the task and the line; "" where the traceback begins with it.
     tail: Sequence[str] = ()  #: The last lines of the task, and how to see more.
@@ -76,7 +76,7 @@ def dress(error: BaseException, explain: Callable[[], Explanation] | None = None
     """Let IPython show the error without the frames between the notebook and tfmagic. Return the error.
 
     Args:
-        explain: Returns what stands around it where a failure is short text.
+        explain: Returns the text around it where a failure is short text.
     """
     own = getattr(type(error), "_render_traceback_", None) if error.__traceback__ is None else None
     if find_shell() is not None and (explain is not None or own is None):

@@ -102,7 +102,7 @@ def build_error(cell: CellState, context: FailureContext, raised_first: bool = F
 
 
 def explain(cell: CellState, error: BaseException, context: FailureContext) -> Explanation:
-    """Return what stands around the traceback of the cell's error where a failure is short text."""
+    """Return the text around the traceback of the cell's error where a failure is short text."""
     failed = describe_failures(cell, context)
     root = next(iter(failed), None)
     if root is None or cell.presses or cell.timed_out:  # the error begins with the outcome
@@ -155,7 +155,7 @@ def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
         return hints.Hint(
             "host-cut-off",
             f"{hosts} {was} cut off from the others during this cell. "
-            f"{Step('heal')} joins what is still cut off; then make the strategy anew. Should a task keep "
+            f"{Step('heal')} joins what is still cut off; then make the strategy again. Should a task keep "
             f"failing, {Step('restart')} gives new processes to all",
         )
     return hints.find_hint(outcome.error)

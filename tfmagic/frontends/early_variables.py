@@ -251,7 +251,7 @@ def tell(found: Mapping[str, object], line: str, told: set[str]) -> Iterator[str
     """Yield a sentence about each variable that comes too late for the import, and was not told before.
 
     Args:
-        line: Starts the tasks anew; ``{}`` stands for a further option.
+        line: Starts the tasks again; ``{}`` stands for a further option.
         told: Gets the names.
     """
     for name, value in found.items():

@@ -54,7 +54,7 @@ def reserve_end(file: Any, held_bytes: int | None = None) -> None:
     """
     from h5py import h5f
 
-    with alone():  # what another thread wrote behind `size` would be cut off
+    with alone():  # what another thread wrote after `size` would be cut off
         handle = file.id.get_vfd_handle()
         size = os.fstat(handle).st_size
         if held_bytes is None:

@@ -78,7 +78,7 @@ def consolidate(
 ) -> Consolidation:
     """Make one file of the parts that tasks wrote with `TaskFile(base)`.
 
-    Call it on one task, when all tasks have closed their parts. Datasets of one name are put behind each
+    Call it on one task, when all tasks have closed their parts. Datasets of one name are put after each
     other along axis 0, in the order chief, worker, ps, evaluator and by index; they must have one dtype and
     one shape of a row. A scalar becomes an element for each part. Each dataset's attributes ``tfmagic_tasks``
     and ``tfmagic_rows`` give the task of its rows. An attribute that differs between parts has the first

@@ -3,7 +3,7 @@
     opening(path)        one opener of this path at a time ── a byte of <state dir>/hdf5.lock ──┐
       is_free(path)      no process has HDF5's own lock (flock) on it, nor a claim of ours      │ milliseconds
       h5py.File(path)    HDF5 opens, truncates, locks                                           │
-      claim(file)        a byte range far behind the data, locked through HDF5's own descriptor ┘
+      claim(file)        a byte range far after the data, locked through HDF5's own descriptor ┘
       ...                the claim ends with that descriptor: at close, or with a killed process
 
 HDF5 truncates in mode "w" before it tries its lock, and takes none with HDF5_USE_FILE_LOCKING=FALSE. So both
@@ -44,7 +44,7 @@ from tfmagic.system import files
 from tfmagic.system.advice import Step
 from tfmagic.system.open_files import find_openers, may_write
 
-_CLAIMED_BYTE = 1 << 61  # behind any data
+_CLAIMED_BYTE = 1 << 61  # after any data
 _GATE_S = 10.0  # an opening takes milliseconds; a process can be stopped in one
 _local = threading.local()  # `inside`: this thread is inside of `opening`
 

@@ -132,7 +132,7 @@ def _row_shape(shape: tuple[int, ...] | None) -> object:
 
 
 class Stack:
-    """A dataset of the consolidated file: those of all parts, one behind the other.
+    """A dataset of the consolidated file: those of all parts, one after the other.
 
     Attributes:
         rows: How many each part has; a scalar is one.
@@ -148,7 +148,7 @@ class Stack:
         self.scalars = [item.value for item in items] if is_scalar else []
 
     def spans(self) -> Iterator[tuple[Part, int, int]]:
-        """Yield each part with its first row, and the row behind its last."""
+        """Yield each part with its first row, and the row after its last."""
         start = 0
         for item, rows in zip(self.items, self.rows, strict=True):
             yield item.part, start, start + rows

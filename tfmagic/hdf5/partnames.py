@@ -35,13 +35,13 @@ class Part:
 
 
 def part_path(base: str | os.PathLike[str], task: TaskId) -> str:
-    """Return the file of a task: its name stands before the base's last suffix."""
+    """Return the file of a task: its name comes before the base's last suffix."""
     stem, suffix = os.path.splitext(os.fsdecode(base))  # bytes too, as h5py takes them
     return f"{stem}.{task.name}{suffix}"
 
 
 def find_parts(base: str | os.PathLike[str]) -> list[Part]:
-    """Return the parts of a base, in the order of their tasks; an unfinished one behind the finished one.
+    """Return the parts of a base, in the order of their tasks; an unfinished one after the finished one.
 
     Raises:
         PartError: The folder cannot be read.

@@ -119,7 +119,7 @@ class TaskFile(h5py.File):
         if left and whole:
             raise PartError(
                 f"{self._title} is there twice: finished, and as {self._beside}, which a killed task left. "
-                "Delete or rename one of them; mode='w' starts anew"
+                "Delete or rename one of them; mode='w' starts again"
             )
         if whole and not guarding.is_free(self.path):
             raise FileInUseError(guarding.describe_use(self.path, "r+"))
@@ -230,7 +230,7 @@ class TaskFile(h5py.File):
         closing.close_after(error, self)
         error.add_note(
             f"{self._title} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
-            "goes on with it, mode='w' starts anew"
+            "goes on with it, mode='w' starts again"
         )
 
 

@@ -84,7 +84,7 @@ def _clear_writer_mark(path: str) -> None:
 
 
 def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return what is wrong with the parts that a consolidated file needs; {} where all is well.
+    """Return the problems of the parts that a consolidated file needs; {} where all is well.
 
     Reads no data. A file that was consolidated by copy needs no parts.
 
@@ -115,7 +115,7 @@ def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 def _problem_of(path: str, wanted: dict[str, tuple[tuple[int, ...], Any]]) -> str:
-    """Return what is wrong with a part, or ""."""
+    """Describe the problem of a part, or return ""."""
     if not os.path.exists(path):
         return "it is missing"
     try:

@@ -57,7 +57,7 @@ class Store:
             )
 
     def let_go(self) -> None:
-        """Undo `hold`: a later `hold` begins anew. Asks no server, since it can be gone by now."""
+        """Undo `hold`: a later `hold` begins again. Asks no server, since it can be gone by now."""
         owners.release(self.folder, self)
         self._claim = None
 
@@ -102,7 +102,7 @@ class Store:
                 os.close(fd)
 
     def forget(self) -> None:
-        """Fetch all files anew, since another process can have replaced them."""
+        """Fetch all files again, since another process can have replaced them."""
         self._have.clear()
 
     def remove(self, names: Iterable[str]) -> None:

@@ -204,7 +204,7 @@ class CloseLog(Message, frozen=True):
 
 
 class MoveLog(Message, frozen=True):
-    """Write to new files in the run folder, which was deleted and made anew, with what the old ones had."""
+    """Write to new files in the run folder, which was deleted and made again, with what the old ones had."""
 
 
 class WriteFlood(Message, frozen=True):

@@ -44,7 +44,7 @@ def updated_names(data: Any) -> tuple[str, ...]:
 class CommQueue:
     """Messages that wait, in order. An update joins the last one of its comm if that still waits.
 
-    So a million updates of a progress bar take the place of one. Nothing joins an update that stands before
+    So a million updates of a progress bar take the place of one. Nothing joins an update that is before
     another kind of message: the page handles that in the state in which it was sent.
 
     Args:

@@ -11,7 +11,7 @@ Interval = tuple[int, int]
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return what at least one interval covers."""
+    """Return the union of intervals."""
     found: list[Interval] = []
     last_start = last_end = 0
     for start, end in sorted(intervals):
@@ -26,7 +26,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def subtract(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """Return what `intervals` cover and `others` do not; both as from `union`."""
+    """Return the parts of `intervals` outside of `others`; both as from `union`."""
     found: list[Interval] = []
     first = 0
     for start, end in intervals:
@@ -44,7 +44,7 @@ def subtract(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[
 
 
 def intersect(intervals: Sequence[Interval], others: Sequence[Interval]) -> list[Interval]:
-    """Return what both cover; both as from `union`."""
+    """Return the intersection of both; both as from `union`."""
     found: list[Interval] = []
     i = j = 0
     while i < len(intervals) and j < len(others):

@@ -16,7 +16,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Message(Record, frozen=True, tag=True):
-    """The base class of messages: on the wire, the name of the class stands before the values."""
+    """The base class of messages: on the wire, the name of the class comes before the values."""
 
 
 class Handle:
@@ -81,7 +81,7 @@ class Packed(Record, frozen=True):
     """A pickled value: small ones in `data`; big ones in the memory file `handle`.
 
     `sizes` are the bytes of the pickle stream and of each out-of-band buffer (pickle protocol 5),
-    laid one behind the other in the memory file, each at a multiple of 64 bytes.
+    laid one after the other in the memory file, each at a multiple of 64 bytes.
     """
 
     data: bytes = b""

@@ -97,7 +97,7 @@ def acting_as(task: TaskContext, barrier: Barrier) -> Iterator[None]:
 
 
 def services() -> TaskServices:
-    """Return what this process can use as a task; elsewhere only a barrier that raises."""
+    """Return the services of this task; elsewhere only a barrier that raises."""
     return _services
 
 

@@ -260,7 +260,7 @@ def log_report(run: RunFolder, task: TaskId, since: int, max_bytes: int | None) 
 
 
 def log_text(report: LogReport, command: str) -> str:
-    """Return a piece of a log as prefixed lines, and how `command` goes on behind it."""
+    """Return a piece of a log as prefixed lines, and how `command` goes on after it."""
     head = prefix(report.task)
     lines = "".join(f"{head}{line}\n" for line in report.text.split("\n")[:-1])
     left = f"{report.size - report.next:,} bytes more" if report.size > report.next else "the end so far"

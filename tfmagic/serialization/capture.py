@@ -198,7 +198,7 @@ def _examine_one(
         digest = hashlib.sha256(pickled.stream)
         for buffer in pickled.buffers:
             digest.update(buffer)
-        # a cell that binds an equal object anew wants it as it is here, also if a task has changed its own
+        # a cell that binds an equal object again wants it as it is here, also if a task has changed its own
         is_kept = type(value) not in pickling.IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
         version = (_Identity(type(value)), digest.digest(), _Identity(value) if is_kept else None)
     names, files = _used_by(pickled.by_value.functions)

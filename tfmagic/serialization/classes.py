@@ -35,7 +35,7 @@ TYPE_VARIABLES = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple, typing.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counting:
-    """Stands in a pickle: whether the functions behind it count as used."""
+    """Marker in a pickle: whether the functions after it count as used."""
 
     on: bool
 
@@ -67,7 +67,7 @@ class Parts:
 
 
 def take_apart(cls: Any) -> Parts:
-    """Return the parts of which `pickle` makes a class anew."""
+    """Return the parts from which `pickle` rebuilds a class."""
     space = {name: value for name, value in vars(cls).items() if not _is_made_by_python(cls, name, value)}
     first = {name: space.pop(name) for name in ("__module__", "__qualname__", "__slots__") if name in space}
     first.setdefault("__qualname__", cls.__qualname__)
@@ -277,7 +277,7 @@ def _without_init_subclass(bases: Iterable[Any]) -> Iterator[None]:
 
 
 def reduce_type_variable(variable: Any) -> Reduced | None:
-    """Return how `pickle` makes a type variable anew; None if its module has it."""
+    """Return how `pickle` rebuilds a type variable; None if its module has it."""
     module, name = variable.__module__, variable.__name__
     if module != "__main__" and getattr(sys.modules.get(module), name, None) is variable:
         return None

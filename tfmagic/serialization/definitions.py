@@ -93,7 +93,7 @@ def _parted(space: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 def _is_code(value: object, depth: int = 3) -> bool:
-    """Check whether making `value` anew runs no code of the user's."""
+    """Check whether rebuilding `value` runs no code of the user's."""
     kind: Any = type(value)
     if kind not in _CONTAINERS:
         return issubclass(kind, _CODE)
@@ -129,7 +129,7 @@ class ByValue:
         return steps
 
     def reduce(self, obj: Any) -> Reduced | None:
-        """Return how `pickle` makes `obj` anew; None for kinds that this module does not know."""
+        """Return how `pickle` rebuilds `obj`; None for kinds that this module does not know."""
         if isinstance(obj, type):
             return self._reduce_class(obj) if classes.is_made_by_statement(obj) else None
         if isinstance(obj, types.FunctionType):

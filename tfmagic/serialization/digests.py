@@ -120,7 +120,7 @@ def _parts(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def _children(value: Any) -> dict[str, Any] | None:
-    """Return what a value consists of; None if it is compared as a whole."""
+    """Split a value into its parts; None if it is compared as a whole."""
     if _array(value) is not None:
         return None
     if isinstance(value, Mapping):

@@ -25,7 +25,7 @@ _LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras"})
 
 
 def reduce(obj: Any) -> Reduced:
-    """Return how `pickle` makes a Keras object anew."""
+    """Return how `pickle` rebuilds a Keras object."""
     functions, classes = _users_parts_of(obj)
     with _named_apart(functions) as named:
         for cls in classes:

@@ -8,7 +8,7 @@ functions, classes and globals by name. Code under ``if __name__ == "__main__":`
 and notebooks, send what a call needs by value (`tfmagic.serialization.capture`).
 
 `absl.flags.FLAGS` refuses to be pickled, and a function of a script that reads a flag needs it. The task has
-the flags of every module that it imports; those of the script are made anew, with the caller's values.
+the flags of every module that it imports; those of the script are made again, with the caller's values.
 """
 
 import ast
@@ -107,7 +107,7 @@ def is_flags(obj: object) -> bool:
 
 
 def reduce_flags(flags: Any) -> tuple[Any, ...]:
-    """Return how `pickle` makes the flags anew: the script's, and those given by hand, with their values."""
+    """Return how `pickle` rebuilds the flags: the script's, and those given by hand, with their values."""
     values = {
         flag.name: flag.value
         for module, found in flags.flags_by_module_dict().items()

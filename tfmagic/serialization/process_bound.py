@@ -104,7 +104,7 @@ def is_test(cls: type, name: str) -> bool:
 
 
 def reduce_test_case(test: Any, problem_of: Callable[[object], str]) -> tuple[Any, ...]:
-    """Return how `pickle` makes a test case anew. `problem_of` gives why a value cannot travel, or ""."""
+    """Return how `pickle` rebuilds a test case. `problem_of` gives why a value cannot travel, or ""."""
     kept, left = {}, {}
     for name, value in vars(test).items():
         if name in _OF_THE_RUN or name == getattr(test, "_testMethodName", None):

@@ -53,7 +53,7 @@ def is_of_keras(obj: object) -> bool:
 
 
 def content_of(obj: Any) -> Any:
-    """Return what can change in one of TensorFlow's or Keras' objects."""
+    """Return the state of one of TensorFlow's or Keras' objects that can change."""
     if is_of_keras(obj):
         return keras_values.reduce(obj)[1]
     if is_traceable(obj):
@@ -82,7 +82,7 @@ def is_tensor(obj: Any) -> bool:
 
 
 def reduce(obj: Any) -> Reduced | None:
-    """Return how `pickle` makes one of TensorFlow's objects anew; None if it does so by itself.
+    """Return how `pickle` rebuilds one of TensorFlow's objects; None if it does so by itself.
 
     Raises:
         StaysHere: It is part of this process, such as a lookup table.

@@ -181,7 +181,7 @@ def reload_modules(names: tuple[str, ...], sources: Mapping[str, bytes]) -> dict
     """Reload modules with their submodules; return a digest of the file of each, by name.
 
     Functions, classes and instances of the old module are changed in place, as by IPython's ``%autoreload``;
-    names that were imported `from` it are bound anew. A module that was not imported is left out.
+    names that were imported `from` it are bound again. A module that was not imported is left out.
 
     Args:
         sources: Changed files, for a task that has a copy of the notebook's modules.
@@ -198,7 +198,7 @@ def reload_modules(names: tuple[str, ...], sources: Mapping[str, bytes]) -> dict
         before = dict(vars(module))
         _forget_bytecode(module)
         superreload(module, old_objects=_old_objects)
-        _bind_anew(before, vars(module), sys.modules["__main__"].__dict__)
+        _bind_again(before, vars(module), sys.modules["__main__"].__dict__)
     return {name: digest_of(name) for name in order}
 
 
@@ -220,7 +220,7 @@ def _forget_bytecode(module: types.ModuleType) -> None:
         os.unlink(getattr(module, "__cached__", None) or "")
 
 
-def _bind_anew(before: Mapping[str, Any], after: Mapping[str, Any], names: dict[str, Any]) -> None:
+def _bind_again(before: Mapping[str, Any], after: Mapping[str, Any], names: dict[str, Any]) -> None:
     """Bind the names of functions and classes of the old module to those of the new one."""
     old = {id(value): name for name, value in before.items() if pickling.is_definition(value)}
     for name, value in list(names.items()):

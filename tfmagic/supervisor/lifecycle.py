@@ -217,7 +217,7 @@ def demands_nothing(arrived: Iterable[events.Event], state: ClusterState) -> boo
 
 
 def decide(state: ClusterState, policy: Policy, now: float) -> Decision:
-    """Return what must be done in `state` at the time `now`."""
+    """Return the actions that are due in `state` at the time `now`."""
     actions: list[Action] = []
     if state.stopping:
         for task, seen in state.tasks.items():

@@ -96,7 +96,7 @@ class Decision:
 
 
 def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Decision:
-    """Return what must be done at the time `now`."""
+    """Return the actions that are due at the time `now`."""
     running = tuple(task for task, state in tasks.items() if state.end is None)
     for due, why in _last_calls(tasks, rules):
         if now >= due:

@@ -60,7 +60,7 @@ class RunningCell:
             callback()
 
     def command_to_send(self, command: commands.RunCell) -> commands.RunCell:
-        """Return what is sent to a task instead of `command`. The supervisor calls it."""
+        """Return the message sent to a task instead of `command`. The supervisor calls it."""
         if self._may_begin is None or self._may_begin():
             return command
         return msgspec.structs.replace(command, source="", call=None, want_value=False)

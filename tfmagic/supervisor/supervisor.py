@@ -263,7 +263,7 @@ class Supervisor:
         return events.TasksObserved(samples)
 
     def _restore_folder(self) -> None:
-        """Make the run folder anew if it was deleted, with the logs of the tasks that live."""
+        """Make the run folder again if it was deleted, with the logs of the tasks that live."""
         self.run.restore()
         if self.run.restored:
             for task, seen in self.state.tasks.items():

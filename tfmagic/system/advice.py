@@ -116,7 +116,7 @@ def program_name() -> str:
 
 
 def not_forked(obstacle: str) -> str:
-    """Return what an obstacle to forks costs, and what helps."""
+    """Describe the cost of an obstacle to forks, and what helps."""
     return (
         f"no process could be forked after TensorFlow's import, because of {obstacle}. So each one imports "
         "TensorFlow itself, at every start, restart and revive: some seconds, and about 300 MB. Start that "

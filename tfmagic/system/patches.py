@@ -46,7 +46,7 @@ class PatchTable:
         self._missing: dict[str, str] = {}
 
     def missing(self, name: str) -> str:
-        """Return what a row lacks, or "". The first call probes it, which imports its modules."""
+        """Name the parts that a row lacks, or "". The first call probes it, which imports its modules."""
         if name not in self._missing:
             row = self.rows[name]
             found = [*map(_missing_of, row.targets), *map(self.missing, row.needs)]

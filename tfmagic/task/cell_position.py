@@ -144,7 +144,7 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
 
 
 def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
-    """Return what the thread waits for: the name of a collective where known, else the user's call.
+    """Name what the thread waits for: a collective where known, else the user's call.
 
     `frame` is the innermost frame of the thread, `users` its frame in the user's source.
     """

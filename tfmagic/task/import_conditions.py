@@ -73,7 +73,7 @@ def load_triton() -> None:
 
 
 def obstacle_to_fork() -> str:
-    """Return what makes a fork of this process unsafe, or "": a child's first tf.function would hang."""
+    """Return why a fork of this process is unsafe, or "": a child's first tf.function would hang."""
     if missing := patches.TABLE.missing(patches.FORKS):
         return f"TensorFlow, whose state is unknown here ({missing})"
     context = sys.modules["tensorflow.python.eager.context"]

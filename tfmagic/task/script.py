@@ -21,7 +21,7 @@ from typing import Any
 def run_script(target: str, argv: Sequence[str], is_module: bool) -> None:
     """Run a script or a module as the ``__main__`` of this process. Raises what it raises, also SystemExit.
 
-    `target` is the path as it was typed, or the module's dotted name; `argv` the arguments behind it.
+    `target` is the path as it was typed, or the module's dotted name; `argv` the arguments after it.
     """
     _leave_the_shell()
     main = types.ModuleType("__main__")

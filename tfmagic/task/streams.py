@@ -1,7 +1,7 @@
 """A task's stdout and stderr: every write goes to one append-only log file at once, in exact order.
 
 Python's streams write through to file descriptors 1 and 2, which both are the log; C's stdout is
-line-buffered. So the output of print, tf.print, TensorFlow's C++ log and child processes stands in the order
+line-buffered. So the output of print, tf.print, TensorFlow's C++ log and child processes is in the order
 in which it was written, and a crash loses nothing.
 
 Python's own `print` makes two system calls a line then. Ours makes one: on one core it writes 940,000 lines/s

@@ -183,7 +183,7 @@ class Widgets(CellPart):
     # -- as text --
 
     def note_display(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return what is displayed; {} if an `Output` widget shows it.
+        """Return the bundle to display; {} if an `Output` widget shows it.
 
         A widget gets a display id, under which its text is updated, also where it is the cell's value.
         """
@@ -265,7 +265,7 @@ def _encode(data: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has for a value, as ipykernel does."""
+    """Convert a value for JSON, as ipykernel does."""
     if isinstance(value, numbers.Integral):
         return int(value)
     if isinstance(value, numbers.Real):

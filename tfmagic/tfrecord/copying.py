@@ -124,7 +124,7 @@ def split(
 
 
 def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) -> Salvage:
-    """Copy every intact record, also those behind the damage, into a new file.
+    """Copy every intact record, also those after the damage, into a new file.
 
     Behind damage the next record is searched: a header and data with correct checksums. A record that itself
     contains TFRecords can then be taken apart. Behind damage in a compressed stream nothing can be saved.

@@ -130,7 +130,7 @@ def _strings_of(dataset: Any) -> Iterator[str]:
 
 
 def _describe_damage(path: Path, read_as: str | None, offset: int) -> str:
-    """Return what is wrong with a record at this offset, and why; "" if it is intact."""
+    """Describe the damage of a record at this offset, and its cause; "" if it is intact."""
     packed, size = record_stream.detect(path), path.stat().st_size
     if packed and offset == 0 and not read_as:
         return (

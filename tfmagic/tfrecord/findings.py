@@ -166,7 +166,7 @@ class Salvage:
 
     @property
     def lost_bytes(self) -> int:
-        """Lost bytes; how many lie behind damage in a compressed stream is unknown, they do not count."""
+        """Lost bytes; how many lie after damage in a compressed stream is unknown, they do not count."""
         return sum(damage.end - damage.offset for damage in self.lost if damage.kind != "compressed stream")
 
     def __str__(self) -> str:

@@ -24,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def mask(crc: Any) -> Any:
-    """Return a checksum, or each of an array of uint32, as it stands in a file."""
+    """Return a checksum, or each of an array of uint32, as it is in a file."""
     return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF
 
 
@@ -54,7 +54,7 @@ def frame(data: bytes) -> bytes:
 
 
 def frame_all(records: list[bytes]) -> bytes:
-    """Return whole records, one behind the other."""
+    """Return whole records, one after the other."""
     if len(records) < _FEW:
         return b"".join(map(frame, records))
     import numpy as np
@@ -95,7 +95,7 @@ def is_data_intact(window: Buffer, place: int, length: int) -> bool:
 def count_intact_headers(window: Buffer, places: Any, after: int) -> int:
     """Return how many records have a correct header checksum, up to the first that has not.
 
-    They begin at `places` in the window, int64 [count], one behind the other; the last ends at `after`.
+    They begin at `places` in the window, int64 [count], one after the other; the last ends at `after`.
     """
     import numpy as np
 
@@ -148,7 +148,7 @@ def _words_at(window: Buffer, places: Any) -> Any:
 
 @functools.cache
 def _tables() -> Any:
-    """Return what each byte of a length contributes to the checksum of its eight bytes: uint32 [8, 256]."""
+    """Return the part of each byte of a length in the checksum of its eight bytes: uint32 [8, 256]."""
     import numpy as np
 
     zero = checksum()(bytes(8))

@@ -71,7 +71,7 @@ class RecordStream:
             self.trouble = ("the compressed stream is cut short", self._place)
 
     def _decompress_bytewise(self, engine: zlib._Decompress, chunk: bytes, place: int, reason: str) -> bytes:
-        """Return what can be decompressed of a damaged chunk, and record where the damage is."""
+        """Decompress a damaged chunk as far as possible, and record where the damage is."""
         parts = []
         for number in range(len(chunk)):
             try:

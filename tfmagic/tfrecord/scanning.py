@@ -1,4 +1,4 @@
-"""Find the records in a stream of bytes: which are intact, what is lost, where the next one is behind damage.
+"""Find the records in a stream of bytes: which are intact, what is lost, where the next one is after damage.
 
     RecordStream ──→ window (some MiB) ──→ walk from header to header ──→ all lengths ──→ data ──→ Records
                           ↑                                                  │ wrong checksum
@@ -19,7 +19,7 @@ from tfmagic.tfrecord.framing import FRAME, HEADER, LENGTH, Buffer
 from tfmagic.tfrecord.record_stream import RecordStream
 
 WINDOW = 4 << 20
-_STEP = 256 << 10  # bytes searched at once behind damage: the next record is mostly near
+_STEP = 256 << 10  # bytes searched at once after damage: the next record is mostly near
 
 
 @dataclass(slots=True)
@@ -27,14 +27,14 @@ class Scan:
     """The result of a scan."""
 
     first: int = 0  # offset of the first record; where the scan ended, if there is none
-    end: int = 0  # offset behind the last record
+    end: int = 0  # offset after the last record
     records: int = 0  # number of intact records
     seen: int = 0  # number of intact records and of those whose data are damaged
     damages: list[Damage] = field(default_factory=list)  # what lies between the intact records
 
 
 class Records(NamedTuple):
-    """Intact records, one behind the other. They are valid until the next ones are asked for."""
+    """Intact records, one after the other. They are valid until the next ones are asked for."""
 
     window: memoryview
     borders: list[int]  # where each record begins in the window, and where the last one ends
@@ -56,10 +56,10 @@ class Scanner:
         self._suspect: int | None = None  # where the last record began, if its data are damaged
 
     def records(self, stop: int | None = None, *, is_aligned: bool = True) -> Iterator[Records]:
-        """Yield the intact records, many at a time. A damage is in `scan` before the records behind it come.
+        """Yield the intact records, many at a time. A damage is in `scan` before the records after it come.
 
         Args:
-            stop: Records that begin at or behind this offset are left out.
+            stop: Records that begin at or after this offset are left out.
             is_aligned: Whether a record begins at the start. Otherwise the first correct one is searched.
         """
         place: int | None = self._base if is_aligned else self._find(self._base, stop)
@@ -137,7 +137,7 @@ class Scanner:
         if len(places) > first:
             yield Records(self._window, borders[first:])
 
-    # -- behind damage --
+    # -- after damage --
 
     def _lose(self, place: int, kind: Kind) -> int | None:
         """Record that there is no record at `place`. Return the place of the next one, None at the end.
@@ -196,8 +196,8 @@ def walk(window: Buffer, place: int, until: int) -> tuple[Any, int]:
 
     Many files have records of one length: numpy counts those at the start.
 
-    Return the places of the whole records that begin at `place` or behind it and before `until`, int64
-    [count], and the place behind the last one.
+    Return the places of the whole records that begin at `place` or after it and before `until`, int64
+    [count], and the place after the last one.
     """
     import numpy as np
 

@@ -84,7 +84,7 @@ def scan(
     *,
     is_aligned: bool = False,
 ) -> _Scanned:
-    """Scan the records of a file that begin at or behind `start` and before `stop`, in this thread.
+    """Scan the records of a file that begin at or after `start` and before `stop`, in this thread.
 
     With `is_aligned` a record begins at `start`, as at 0. Raise ShardError if it is no regular file.
     """
@@ -116,7 +116,7 @@ def _report(path: Path, parts: list[Future[_Scanned]]) -> FileReport:
 
 
 def report_scan(scan: Scan, stream: RecordStream) -> FileReport:
-    """Return what a finished scan of a whole file means."""
+    """Return the finding of a finished scan of a whole file."""
     path, size, packed, damages = stream.path, stream.file_size, stream.compression or "", scan.damages
     report = FileReport(str(path), scan.records, size, packed)
     if size == 0:
@@ -127,7 +127,7 @@ def report_scan(scan: Scan, stream: RecordStream) -> FileReport:
         return replace(report, compression=None).with_damage("not a TFRecord file", detail)
     if stream.trouble is not None:
         reason, place = stream.trouble
-        detail = f"{reason}; what lies behind it in the stream cannot be unpacked"
+        detail = f"{reason}; what follows in the stream cannot be unpacked"
         broken = Damage(report.path, place, size, scan.seen, "compressed stream", detail)
         damages = [damage for damage in damages if damage.kind != "truncated"] + [broken]
     if damages and damages[-1].kind in ("truncated", "compressed stream"):

@@ -1,4 +1,4 @@
-"""Rich displays as html that stands inside the static form: images, text and sanitized fragments of html.
+"""Rich displays as html inside the static form: images, text and sanitized fragments of html.
 
 `nh3` removes everything from a fragment that could run or break out of its place. A fragment that loses an
 element by this, or a handler, needs a front end: it is shown beside the static form instead.
@@ -49,7 +49,7 @@ _SCRIPTED = re.compile(r"<[^<>]*?(\bon\w+\s*=|script\s*:|data:text/html)", re.IG
 
 
 def as_html(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
-    """Return the display as html that stands by itself; None where only a front end can show it.
+    """Return the display as html that needs nothing else; None where only a front end can show it.
 
     Formulas are left to the front end, which typesets them in html, too.
     """

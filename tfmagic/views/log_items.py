@@ -202,7 +202,7 @@ class TaskFeed:
             items = [GapItem(lost, len(items) - at_most), *items[-at_most:]]
             # the screen still counts the rows that are no items now
             self._segment -= len(rows) - len(items)
-            self._floor = base + 1  # behind the gap
+            self._floor = base + 1  # after the gap
         self._cut(base)
         self._items += items
         return base
@@ -309,7 +309,7 @@ def read_items(
 
 
 def _read_bundle(bundle: bytes) -> dict[str, Any]:
-    """Return what a task displayed, as text that can be encoded, with dicts as data and metadata."""
+    """Return the bundles of a task, as text that can be encoded, with dicts as data and metadata."""
     if b"\\ud" in bundle:  # half a surrogate pair: json accepts it, what comes later does not
         text = json.dumps(json.loads(bundle), ensure_ascii=False)
         bundle = text.encode("utf-8", "replace")

@@ -38,7 +38,7 @@ class LiveDisplay(Protocol):
         """Send what changed."""
 
     def requests(self) -> list[Mapping[str, Any]]:
-        """Return what the page has asked for since the last call."""
+        """Return the page's requests since the last call."""
 
     def end(self, message: Mapping[str, Any]) -> None:
         """Keep the last message for pages that come later."""

@@ -107,7 +107,7 @@ class PanelModel:
         return tuple(sorted(task.name for task in self._opened))
 
     def look(self, record: CellRecord | None = None) -> dict[str, Any]:
-        """Return what has changed since the last look, {} if nothing has; `record` is of an ended cell."""
+        """Return the changes since the last look, {} if there are none; `record` is of an ended cell."""
         patches = self._pull(record)
         now = record or self._describe()
         watched = {self._number(task): patch for task, patch in patches.items() if task in self._watched}

@@ -203,7 +203,7 @@ class SavedCell:
         return new > max(_FLOOD_DRAFT_BYTES, _DRAFT_BYTES_S * since_s)
 
     def _look_at(self, record: CellRecord) -> list[object]:
-        """Return what differs when a new draft would differ, but for the time."""
+        """Return a key that changes when a new draft would differ in more than the time."""
         folder, seen = self._context.folder, list[object]()
         for part in record.tasks:
             task = parse_task(part.task)

@@ -1,4 +1,4 @@
-"""Tables, and what stands above and below them, as text and as html: the same rows make both.
+"""Tables, and what is above and below them, as text and as html: the same rows make both.
 
 The html needs no script and no style sheet, so that it is also shown where a notebook is not trusted.
 """

@@ -85,7 +85,7 @@ class _LiveLines:
         self._widths: list[int] = []
 
     def draw(self, above: str, lines: list[tuple[str, int]], columns: int) -> str:
-        """Return what to write so that `above` is added, with these (line, width) below it."""
+        """Return the text to write so that `above` is added, with these (line, width) below it."""
         texts = [text for text, _ in lines]
         if not above and texts == self._lines:
             return ""
@@ -145,7 +145,7 @@ class TextView:
         self._above: list[str] = []  # to be written above the live lines
 
     def show_now(self) -> None:
-        """Do nothing: text stands where it was printed."""
+        """Do nothing: text stays where it was printed."""
 
     def update(self) -> None:
         """Show what had been written at the last look, within the budget of one look."""
@@ -154,7 +154,7 @@ class TextView:
         for task, reader in self._readers.items():
             end = reader.log.next_end()
             self._show(task, reader, _LIVE_BYTES, end)
-            if reader.log.offset == end:  # in a flood, the end of a piece is not the line that stands there
+            if reader.log.offset == end:  # in a flood, the end of a piece is not the line that is there
                 at_end.append(task)
         if news := self._news.take():
             self._emit(f"tfmagic: {news}\n")

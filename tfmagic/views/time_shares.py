@@ -235,7 +235,7 @@ def _remarks(profile: Profile) -> list[str]:
 
 
 def _bar(share: TaskShare) -> tables.Shown:
-    """Return the parts of a task's time, one behind the other."""
+    """Return the parts of a task's time, one after the other."""
     titles = {p: f"{p} {100 * of_all:.1f} %, {share.seconds[p]:.3f} s" for p, of_all in share.shares.items()}
     return tables.bar(
         tables.Piece(share.shares[part], *_LOOKS[part][:2], title) for part, title in titles.items()

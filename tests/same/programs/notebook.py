@@ -314,7 +314,7 @@ tell(1), tell("s")
 class Custom:
     def __init__(self, n): self.n, self.cache = n, {}
     def __getstate__(self): return {"n": self.n}
-    def __setstate__(self, state): self.n, self.cache = state["n"], "made anew"
+    def __setstate__(self, state): self.n, self.cache = state["n"], "made again"
 class Reduced:
     def __init__(self, n): self.n = n
     def __reduce__(self): return Reduced, (self.n,)

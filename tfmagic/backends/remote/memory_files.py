@@ -46,7 +46,7 @@ def open_at(place: Place) -> OwnedHandle:
 
 
 def content_of(handle: Handle, shares_memory: bool) -> Place | memoryview | None:
-    """Return what another process gets of a memory file; None if it was lost on its way here."""
+    """Return another process's handle of a memory file; None if it was lost on its way here."""
     if handle.fd == LOST:
         return None
     return place_of(handle) if shares_memory else read(handle)

@@ -72,7 +72,7 @@ class OwnModules:
 
 
 def collect(path: Sequence[str], files: Iterable[str], max_bytes: int) -> OwnModules:
-    """Return what can be imported from the folders of an import path, and further files.
+    """Return the modules in the folders of an import path, and further files.
 
     Args:
         path: As `sys.path`.

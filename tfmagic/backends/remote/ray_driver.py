@@ -211,7 +211,7 @@ def _refuse_open_clusters() -> None:
     raise BackendError(
         f"it has nodes on other machines ({', '.join(elsewhere[:3])}) and asks for no token: everybody who "
         "reaches its ports can run code in your name. Nothing was started. Make a token (ray get-auth-token "
-        "--generate), and start Ray anew on every node, and this kernel, with  export RAY_AUTH_MODE=token "
+        "--generate), and start Ray again on every node, and this kernel, with  export RAY_AUTH_MODE=token "
         "RAY_AUTH_TOKEN=...   Where certificates or the network keep others out:  RAY_USE_TLS=1, or  "
         f"{advice.Step('configure', trust_network=True)}   (docs/security.md)"
     )

@@ -49,7 +49,7 @@ class TaskFiles:
         self.sent[_LOG] = log_bytes  # again what is on its way, or what the kernel has lost
 
     def read_new(self, log_only: bool = False) -> list[Piece]:
-        """Return what was written since the last call.
+        """Return the bytes written since the last call.
 
         Args:
             log_only: Look at the other files only if the log has become longer: a look costs CPU time.

@@ -39,7 +39,7 @@ class Pictures(ClusterBase):
         return make_map(title, running.spec, supervisor.state, supervisor.policy(), time.monotonic(), only)
 
     def timeline(self, cell: int | None = None, *, whole: bool = False) -> RunTimeline:
-        """Return what each task did and when, in the last cell. A notebook shows it as a picture.
+        """Return the timeline of the last cell. A notebook shows it as a picture.
 
         Args:
             cell: The notebook's number of another cell.

@@ -79,7 +79,7 @@ class Variables(ClusterBase):
         """Reload modules, with their submodules, on the tasks that have imported them.
 
         Functions and classes of the old version are changed in place, as by IPython's ``%autoreload``, and
-        names that were imported from it are bound anew. Other variables stay.
+        names that were imported from it are bound again. Other variables stay.
 
         Returns:
             The modules that each task has reloaded, in their order, by task name.

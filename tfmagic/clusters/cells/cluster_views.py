@@ -80,7 +80,7 @@ class ClusterViews:
         )
 
     def failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:
-        """Return what explains the failures of a job."""
+        """Return the context that explains the failures of a job."""
         return FailureContext(
             self._main(), job.run, self.oom_kills, stacks_text, ipython_tracebacks.shown_name, job.starts
         )

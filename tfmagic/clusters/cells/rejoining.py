@@ -35,10 +35,10 @@ def rejoin(processes: ClusterProcesses, begin_on: Callable[[CellPlan, Iterable[T
     if not has_ended:
         known = processes.supervisor.state.cells.get(job.number)
         late = [task.name for task in tf_configs if known is not None and task in known.waiting_for]
-        where, anew = Step("stacks", *late), Step("restart", *late)
+        where, again = Step("stacks", *late), Step("restart", *late)
         raise TfmagicError(
             f"{' '.join(late)} did not take new addresses within {_REJOIN_S:g} s; it goes on, and later "
-            f"cells wait for it. Where it is:  {where} ; a new process:  {anew}"
+            f"cells wait for it. Where it is:  {where} ; a new process:  {again}"
         )
     resets = job.settle().results
     often = [name for name, count in resets.items() if (count or 0) >= _MANY_RESETS]

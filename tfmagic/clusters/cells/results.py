@@ -224,11 +224,11 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
 
 
 def report_restored_folder(run: RunFolder) -> None:
-    """Print once that the run folder was deleted and made anew."""
+    """Print once that the run folder was deleted and made again."""
     if run.restored:
         run.restored = False
         print(
-            f"tfmagic: {run.folder} was deleted meanwhile. It was made anew, with the logs of the tasks "
+            f"tfmagic: {run.folder} was deleted meanwhile. It was made again, with the logs of the tasks "
             f"that run; {Step('logs')} shows what this cell may lack. Earlier cells' panels are lost.",
             file=sys.stderr,
         )

@@ -176,7 +176,7 @@ def _has_ended(question: InputWanted, supervisor: Supervisor) -> bool:
 
 
 def _ask_user(question: InputWanted, is_over: Callable[[], bool]) -> AnswerInput | None:
-    """Return what the user types after a prompt with the task's name; None if the task has ended."""
+    """Ask the user for a line after a prompt with the task's name; return None if the task has ended."""
     if threading.current_thread() is not threading.main_thread():
         return _refuse(question, "a call in the background (Cluster.submit) has no keyboard")
     read = getpass.getpass if question.hidden else builtins.input
@@ -200,7 +200,7 @@ def _refuse(question: InputWanted, why: str) -> AnswerInput:
 
 
 def _read_unless(is_over: Callable[[], bool], read: Callable[[], str]) -> str | None:
-    """Return what `read` returns; None if `is_over` became true before, which interrupts `read`."""
+    """Call `read`, and return its result; None if `is_over` became true before, which interrupts it."""
     lock, answered, withdrawn = threading.Lock(), threading.Event(), threading.Event()
 
     def watch() -> None:

@@ -112,7 +112,7 @@ def write_program(
 def _names_of(
     parts: Mapping[RanCell, Translated], others: Sequence[RanCell], namespace: Mapping[str, Any]
 ) -> NotebookNames:
-    """Return what the cells read from the notebook, and not from each other."""
+    """Return the names that the cells read from the notebook, and not from each other."""
     names, assigned = NotebookNames(namespace), set(dir(builtins)) - namespace.keys() - {"get_ipython"}
     for cell, part in parts.items():
         source = "\n".join([*part.imports, part.text])

@@ -39,7 +39,7 @@ def request_of(
     keep: str | float | None = None,
     default_address: str = "auto",
 ) -> HostRequest | None:
-    """Return what is asked of the backend; None for processes of this machine.
+    """Return the request to the backend; None for processes of this machine.
 
     Raises:
         BackendError: There is no such backend.
@@ -151,7 +151,7 @@ def _setup_of(
 
 
 def collect_modules(settings: TaskSettings, max_bytes: int) -> OwnModules:
-    """Return what hosts get of this notebook's own files as they are now.
+    """Collect this notebook's own files for the hosts, as they are now.
 
     Raises:
         LaunchError: The modules alone are too large.

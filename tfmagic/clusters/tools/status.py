@@ -116,7 +116,7 @@ def status_rows(
 
 
 def _activities(supervisor: Supervisor) -> dict[TaskId, tuple[str, int | None, str]]:
-    """Return what each task does that runs a cell, the line where it is, and a note."""
+    """Return the activity of each task that runs a cell, its line, and a note."""
     state, found = supervisor.state, dict[TaskId, tuple[str, int | None, str]]()
     for cell in (cell for cell in state.cells.values() if cell.sent):
         for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
@@ -126,7 +126,7 @@ def _activities(supervisor: Supervisor) -> dict[TaskId, tuple[str, int | None, s
 
 
 def _injured(task: TaskId, doing: str, note: str, factor: float, is_paused: bool) -> tuple[str, str]:
-    """Return what a task does and a note, with what was done to it on purpose."""
+    """Add to a task's activity and note the faults that were made on purpose."""
     if factor > 1:
         return doing, f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
     if is_paused and doing != Doing.STALLED:

@@ -172,7 +172,7 @@ def has_profile_plugin() -> bool:
 
 
 def missing_plugin(logdir: str) -> str:
-    """Return what TensorBoard needs to show the traces in a folder; "" if it has that, or there are none."""
+    """Say what TensorBoard lacks to show the traces in a folder; "" if nothing, or there are none."""
     has_traces = "://" not in logdir and (Path(logdir) / "plugins" / "profile").is_dir()
     return f"the traces in {logdir} need {_PLUGIN}" if has_traces and not has_profile_plugin() else ""
 

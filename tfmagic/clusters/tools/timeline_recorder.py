@@ -180,7 +180,7 @@ class TimelineRecorder:
 
 
 def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -> dict[TaskId, Change]:
-    """Return what each task does at the time `now`, which is `at` in seconds since the epoch."""
+    """Return the activity of each task at the time `now`, which is `at` in seconds since the epoch."""
     found: dict[TaskId, Change] = {}
     meetings = _meetings(state) if state.barriers else {}
     for cell in state.cells.values():
@@ -257,7 +257,7 @@ def part_of(outcome: Outcome, at: float) -> Part:
 
 
 def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record]:
-    """Return what an event is on a timeline; `state` is the one after it."""
+    """Return the record of an event for a timeline; `state` is the one after it."""
 
     def mark(what: str, tasks: Iterable[TaskId], note: str = "") -> list[Record]:
         return [Mark(at, what, tuple(task.name for task in tasks), note[:_NOTE_CHARACTERS])]

@@ -82,7 +82,7 @@ def _list(base: Path) -> None:
 
 
 def _pieces(args: argparse.Namespace, run: RunFolder, tasks: Sequence[TaskId]) -> None:
-    """Print a piece of each log, and how to go on behind it."""
+    """Print a piece of each log, and how to go on after it."""
     if args.follow or args.path or args.grep or args.tail is not None:
         args.parser.error("--json, --since and --max-bytes go with none of --tail, --grep, --follow, --path")
     pieces = [log_report(run, task, args.since or 0, args.max_bytes) for task in tasks]

@@ -87,7 +87,7 @@ def make_parser(command: str) -> Parser:
             add("--tail", type=parse_count, metavar="N", help="the last N lines of each")
             add("--grep", type=_pattern, metavar="RE", help="only lines that match")
             add("--follow", "-f", action="store_true", help="also print new output until the run ends")
-            add("--since", type=parse_count, metavar="OFFSET", help="only what stands behind that byte")
+            add("--since", type=parse_count, metavar="OFFSET", help="only what comes after that byte")
             add("--max-bytes", type=parse_count, metavar="N", help="at most so much of each task")
             add("--json", action="store_true", help="for programs")
             add("--path", action="store_true", help="print the paths of the files")

@@ -218,7 +218,7 @@ class ScriptRun:
         is_running = self._reason is StopReason.TASKS_ENDED
         return Rules(
             auto_restart=self._restarts if is_running else 0,
-            together=not self._shape.ps,  # collectives are made anew by all tasks or by none
+            together=not self._shape.ps,  # collectives are made again by all tasks or by none
             watched_since=0.0 if is_running and not self._args.keep_going else None,
             failure_grace_s=self._args.grace,
         )

@@ -191,7 +191,7 @@ def check(number: str, *, raises: bool = False) -> None:
 
 
 def results() -> dict[str, dict[str, Any]]:
-    """Return what the last check of each exercise has said in this notebook, and how many there were."""
+    """Return the result of the last check of each exercise in this notebook, and how many there were."""
     return {
         number: {"right": not faults[-1], "fault": faults[-1], "checks": len(faults)}
         for number, faults in sorted(_faults.items())

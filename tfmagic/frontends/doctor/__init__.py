@@ -66,7 +66,7 @@ def examine(case: Case) -> list[Finding]:
 
 
 def troubles(case: Case) -> list[Finding]:
-    """Return what will fail or hang after a start that does not notice it. Takes some milliseconds."""
+    """Return the problems that fail or hang only after a start. Takes some milliseconds."""
     found = _run(case, only_before_start=True)
     return [f for f in found if f.severity is Severity.TROUBLE and not f.refused_by_start]
 

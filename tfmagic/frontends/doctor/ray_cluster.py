@@ -120,7 +120,7 @@ def token_findings(environ: Mapping[str, str]) -> Iterator[Finding]:
 def head_findings(
     head: Head, version: str, environ: Mapping[str, str], trusts_network: bool = False
 ) -> Iterator[Finding]:
-    """Return what the answer of the head means, where Ray has this version here."""
+    """Explain the answer of the head, where Ray has this version here."""
     where = f"Ray at {head.address}" if head.address else "Ray"
     if head.reason:
         yield refused(where, head.reason)
@@ -173,7 +173,7 @@ def tls(case: Case) -> Iterator[Finding]:
 
 
 def tls_findings(environ: Mapping[str, str], elsewhere: bool) -> Iterator[Finding]:
-    """Return what the variables of Ray's TLS mean for a head on another machine, or on this one."""
+    """Explain the variables of Ray's TLS for a head on another machine, or on this one."""
     if ray_head.uses_tls(environ):
         missing = [name for name in _TLS_FILES if not os.access(environ.get(name, ""), os.R_OK)]
         fix = "   ".join(f"export {name}=/path/to/file.pem" for name in missing)

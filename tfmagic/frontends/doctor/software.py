@@ -201,7 +201,7 @@ def hidden_modules(case: Case) -> Iterator[Finding]:
 
     IPython puts the notebook's folder before the packages, and ``sys.path.insert(0, ...)`` puts a folder
     before Python's own modules. The notebook keeps the modules that it has loaded, but the process that
-    imports TensorFlow loads them anew, by the same path.
+    imports TensorFlow loads them again, by the same path.
     """
     for name in _IMPORTED_WHOLE:
         spec = PathFinder.find_spec(name)  # searches the path also if the notebook has loaded the package

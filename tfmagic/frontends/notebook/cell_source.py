@@ -145,7 +145,7 @@ def _names_in_magic(node: ast.AST) -> set[str]:
 
 
 def _names_in_code(text: str) -> set[str]:
-    """Return the names in the line or the cell of a magic that runs code, behind its options."""
+    """Return the names in the line or the cell of a magic that runs code, after its options."""
     code = TransformerManager().transform_cell(re.sub(r"^(\s*-\w+\s*\d*\s+)+", "", text))
     try:
         return names_read(ast.parse(code), code)

@@ -142,7 +142,7 @@ def _communication(results: TaskResults[Any]) -> float | None:
 
 
 def cores_sentence(rows: Sequence[Row], cores: int | None = None) -> list[str]:
-    """Return what sharing this machine's cores adds to the times; [] if each task had one."""
+    """Return notes on how sharing this machine's cores adds to the times; [] if each task had one."""
     cores = cores or len(os.sched_getaffinity(0))
     most = max(row.tasks for row in rows)
     if most <= cores:

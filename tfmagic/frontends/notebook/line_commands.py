@@ -124,7 +124,7 @@ def _revive(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     cluster = magics.running(name)
     revived, late = cluster.revive(*tasks), cluster.faults.asked_to_end
     if revived:
-        message = f"{', '.join(revived)} came back, without variables; make strategies anew"
+        message = f"{', '.join(revived)} came back, without variables; make strategies again"
     elif late:
         message = (
             f"no task is dead yet; {', '.join(map(str, late))} caught the signal to end, and may save "
@@ -135,7 +135,7 @@ def _revive(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     print(f"tfmagic: cluster {name}: {message}")
 
 
-# -- cells, variables and what stands beside them ----------------------------------------------------
+# -- cells, variables and what is beside them ----------------------------------------------------
 
 
 @line_command(

@@ -36,7 +36,7 @@ _LOOK_S = 0.1  # between two looks at whether a cell runs
     "map",
     "draw who is who, and what talks to what:  map , or  map worker-1  for its TF_CONFIG",
     option("task", "TASK", "explain the TF_CONFIG of this task, field by field", nargs="?", default=""),
-    flag("--live", "also draw it anew while the next cell runs"),
+    flag("--live", "also draw it again while the next cell runs"),
 )
 def _map(magics: TFClusterMagics, name: str, task: str, live: bool) -> None:
     cluster = magics.running(name)
@@ -86,7 +86,7 @@ def _report(magics: TFClusterMagics, name: str, run_name: str | None, out: str |
 
 
 class LiveMap:
-    """A map on the page that is drawn anew when something has changed, until the cells that run have ended.
+    """A map on the page that is drawn again when something has changed, until the cells that run have ended.
 
     It has a thread of its own, since a cell can block the main thread.
 

@@ -57,7 +57,7 @@ def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
     TASKS,
     option("--tail", "N", "the last N lines of each", type=parse_count),
     option("--grep", "RE", "only lines that match"),
-    option("--since", "OFFSET", "only what stands behind that byte", type=parse_count),
+    option("--since", "OFFSET", "only what comes after that byte", type=parse_count),
     option("--max-bytes", "N", "at most so much of each task", type=parse_count),
     _JSON,
     flag("--path", "print the paths of the files", dest="shows_path"),

@@ -256,7 +256,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
             line = f"%tfcluster restart {differs}{reports.naming(name)}"
             raise UsageError(
                 f"cluster {name!r} runs with {self.clusters[name].shape}, which is not {differs}; leave the "
-                f"shape out to use it, or start it anew with  {line}"
+                f"shape out to use it, or start it again with  {line}"
             )
 
     def new_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
@@ -367,7 +367,7 @@ vars(TFClusterMagics)["tfcluster"].getdoc = overview  # IPython asks for it at  
 
 
 def _shown_error(error: BaseException) -> BaseException | None:
-    """Return what the notebook raises instead; print a text of help, and return None for it."""
+    """Return the error that the notebook raises instead; print a text of help, and return None for it."""
     if issubclass(type(error), HelpShown):  # isinstance() would ask the user's classes
         print(error)
         return None

@@ -28,7 +28,7 @@ RUNS_HEADER = ("notebook", "run", "cluster", "shape", "cell", "started", "state"
 
 
 def naming(cluster: str) -> str:
-    """Return what a line needs to mean this cluster."""
+    """Return the option by which a line names this cluster."""
     return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
@@ -80,7 +80,7 @@ def kept(cluster: Cluster, kernel: str) -> str:
 
 
 def attachment(cluster: Cluster) -> str:
-    """Return what was found of a cluster that has outlived its kernel."""
+    """Describe a cluster that has outlived its kernel."""
     state = cluster.state
     assert state is not None
     lines = [f"tfmagic: attached to cluster {cluster.name}, {cluster.shape}, of run {cluster.run_folder}"]
@@ -95,7 +95,7 @@ def attachment(cluster: Cluster) -> str:
 
 
 def interruption(cluster: Cluster, chosen: Sequence[TaskId], detached: Iterable[Job]) -> str:
-    """Return what an interrupt of these tasks means for the cells that run now.
+    """Describe the effect of an interrupt of these tasks on the cells that run now.
 
     Args:
         detached: The jobs in the background, of which the supervisor can have seen nothing yet.
@@ -117,7 +117,7 @@ def interruption(cluster: Cluster, chosen: Sequence[TaskId], detached: Iterable[
 
 
 def injury(cluster: Cluster, kind: str, pids: Mapping[TaskId, int], amount: float) -> str:
-    """Return what a fault has done to the tasks, and how to undo it.
+    """Describe what a fault has done to the tasks, and how to undo it.
 
     Args:
         pids: The tasks, with their processes before it.

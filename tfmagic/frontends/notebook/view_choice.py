@@ -30,7 +30,7 @@ def check_view(name: str, shell: Any) -> None:
 
 
 def choose_view(name: str, shell: Any, display_id: str = "", detached: bool = False) -> Choice:
-    """Return what makes the view of a cell.
+    """Return the function that makes the view of a cell.
 
     Args:
         name: auto, widget, html, text or quiet.

@@ -165,7 +165,7 @@ class SharedWriter:
         if task_context.is_task() or self.closed:
             raise TypeError(
                 "a SharedWriter travels from the notebook to the tasks, while it is open; elsewhere open the "
-                f"file anew: SharedWriter({self.path!r}, 'a')"
+                f"file again: SharedWriter({self.path!r}, 'a')"
             )
         assert self._connection is not None
         return _copy, (self.path, self._how, self._connection.writer_pid)
@@ -174,7 +174,7 @@ class SharedWriter:
 
     def _connected(self) -> Connection:
         if self.closed:
-            raise SharedWriterError(f"{self.path} has been closed here; open it anew to append")
+            raise SharedWriterError(f"{self.path} has been closed here; open it again to append")
         if self._connection is None:  # a copy, used for the first time
             self._connect()
         assert self._connection is not None
@@ -204,7 +204,7 @@ class SharedWriter:
             _open_here[self.path] = self
 
     def _give_way(self) -> None:
-        """Close this writer for a cell that runs again and opens the file anew; another thread must not."""
+        """Close this writer for a cell that runs again and opens the file again; another thread must not."""
         if self._thread is not threading.current_thread() and self._thread.is_alive():
             raise SharedWriterError(
                 f"{self.path} is open in the thread {self._thread.name} of this process: let threads share "

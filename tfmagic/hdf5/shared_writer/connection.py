@@ -103,7 +103,7 @@ class Connection:
     # -- inside --
 
     def _put_into_buffer(self, rows: Any) -> int:
-        """Copy rows into the buffer, which is filled anew when all that it held is written; return where."""
+        """Copy rows into the buffer, which is filled again when all that it held is written; return where."""
         import numpy as np
 
         if self._filled + rows.nbytes > BUFFER_BYTES:
@@ -153,7 +153,7 @@ class Connection:
                 )
             elif self._waits_for:
                 names = ", ".join(self._waits_for)
-                print(f"tfmagic: {self._path} is opened anew when {names} has closed it", file=sys.stderr)
+                print(f"tfmagic: {self._path} is opened again when {names} has closed it", file=sys.stderr)
             poll.poll()
         self._receive()
 

@@ -202,7 +202,7 @@ class TaskFiles:
             case events.CellReturned() | events.CellRaised() if event.cell in self._owners:
                 _note_ended(self._owners[event.cell], [event.task])
             case events.GroupChanged(group, gone) if group in self._owners:
-                _note_ended(self._owners[group], gone)  # its processes can be started anew
+                _note_ended(self._owners[group], gone)  # its processes can be started again
             case events.TaskExited(task) | events.TaskLost(task):
                 for number, owner in self._owners.items():
                     if number not in state.groups:
@@ -306,8 +306,8 @@ def request_open(request: OpenRequest) -> None:
     with _lock:
         session = _sessions.get(request.path)
         # this task has closed the file and wants a new one, while other tasks have it open
-        opens_anew = session is not None and request.how[0] != "a" and request.task in session.attached
-        if reason := _refusal(session, request, opens_anew):
+        opens_again = session is not None and request.how[0] != "a" and request.task in session.attached
+        if reason := _refusal(session, request, opens_again):
             _refuse(request, reason)
         elif session is None:
             session = _sessions[request.path] = Session(request)
@@ -317,7 +317,7 @@ def request_open(request: OpenRequest) -> None:
             session.attach(request)
             session.note_ended(request.owner.ended.copy())
             session.thread.start()
-        elif request.copy_of or (session.owner is request.owner and not opens_anew):
+        elif request.copy_of or (session.owner is request.owner and not opens_again):
             session.attach(request)
         else:
             if session.owner is not request.owner:  # the cell was run again
@@ -326,7 +326,7 @@ def request_open(request: OpenRequest) -> None:
             _answer(request, messages.Waits(tuple(sorted(set(session.members) - {request.task}))))
 
 
-def _refusal(session: Session | None, request: OpenRequest, opens_anew: bool) -> str:
+def _refusal(session: Session | None, request: OpenRequest, opens_again: bool) -> str:
     """Return why this file cannot be opened now, or ""."""
     path, how = request.path, tuple(request.how)
     if request.copy_of:
@@ -335,7 +335,7 @@ def _refusal(session: Session | None, request: OpenRequest, opens_anew: bool) ->
     if session is None:
         return ""
     if session.owner is request.owner:
-        differs = how != session.how and not opens_anew
+        differs = how != session.how and not opens_again
         return f"another task has {path} open with {session.how}, not {how}" if differs else ""
     if session.members == ("",):
         return (

@@ -30,7 +30,7 @@ from tfmagic.hdf5.shared_writer.datasets import Datasets
 from tfmagic.hdf5.shared_writer.target import Target
 from tfmagic.protocol.channel import Channel
 
-_NOTED_MS = 5000  # for the kernel, which must know first that the file is closed: a task might open it anew
+_NOTED_MS = 5000  # for the kernel, which must know first that the file is closed: a task might open it again
 _IDLE_S = 0.5  # without rows for so long, the operating system gets what there is
 _FLUSH_S = 5.0  # the same while rows arrive: a kill of this process loses what is newer
 

@@ -226,7 +226,7 @@ def _reset_context(why: str) -> Any:
     except new_context.NotMovable as error:
         raise RuntimeError(
             f"{why}this task has already run TensorFlow ops, and its {', '.join(error.kinds)} would be lost "
-            "if tfmagic started the context anew. Create the strategy in the first cell, after:  "
+            "if tfmagic started the context again. Create the strategy in the first cell, after:  "
             f"{Step('restart')}"
         ) from None
 

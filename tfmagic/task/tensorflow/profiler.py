@@ -9,7 +9,7 @@ The traces of a cell lie where TensorBoard's profile plugin looks for them:
 TensorFlow (2.21) has one profiler a process. It keeps every event in memory until its end, and has no limit
 of its own: so a trace is cut after some seconds, or when the process has grown too much. A program that
 starts the profiler itself gets it: tfmagic's trace ends without a result, and the report says why. Nothing
-here raises: the cell's result stands without a profile.
+here raises: the cell's result is kept without a profile.
 """
 
 import contextlib
@@ -155,7 +155,7 @@ class _WholeEvents:
     (TraceMeRecorder::Consume). One in six traces of a training with collectives ended the process so, also
     without tfmagic. Without a number such events are not recorded; what is lost besides are the arrows
     between threads in TensorBoard. TensorFlow's libraries call the function that numbers events through
-    slots, in which another function of the C library stands meanwhile: a thread that has one or the other
+    slots, in which another function of the C library is meanwhile: a thread that has one or the other
     goes on.
     """
 

@@ -248,7 +248,7 @@ class _Open:
 
 
 def _kind_of(name: str) -> tuple[str, str]:
-    """Return what an event is, and the type of its op if it is the execution of one."""
+    """Classify an event; return its kind, and the type of its op if it is the execution of one."""
     name = name.partition("#")[0]
     if name == _ENTRY:
         return "entry", ""
@@ -289,7 +289,7 @@ def _in_order(line: Any, wanted: Container[int] | None = None) -> list[tuple[int
 
 
 def _stat(event: Any, names: Mapping[int, str], name: str) -> int | None:
-    """Return a number that stands beside an event."""
+    """Return a number of an event's statistics."""
     for stat in event.stats:
         if names.get(stat.metadata_id) == name:
             return int(stat.int64_value or stat.uint64_value or 0)

@@ -205,7 +205,7 @@ def _gone_since(state: ClusterState, members: tuple[TaskId, ...]) -> tuple[TaskI
 
 
 def links_of(strategy: Strategy, tasks: list[TaskId]) -> tuple[Link, ...]:
-    """Return what talks to what."""
+    """Return the links between tasks."""
     links: list[Link] = []
     ring = [member.name for member in strategy.members]
     if strategy.kind == "collective" and len(ring) > 1:

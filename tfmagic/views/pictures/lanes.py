@@ -227,7 +227,7 @@ def _looks_like(one: Span, other: Span) -> bool:
 
 
 def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:
-    """Return what the task does, in words, with the line of the cell."""
+    """Describe what the task does, with the line of the cell."""
     where = ""
     if change.line:
         where = f"line {change.line}" + (f" of {change.file.rpartition('/')[2]}" if change.file else "")
@@ -309,7 +309,7 @@ def _with(what: str, note: str) -> str:
 
 
 def line_of(span: Span) -> str:
-    """Return what a span is called in a picture: its line, or what it waits for."""
+    """Name a span in a picture: its line, or what it waits for."""
     match span.doing:
         case Doing.RUNNING:
             return f"{span.line}" if span.line else ""

@@ -202,7 +202,7 @@ def _edge(box: Box, x: float, y: float) -> tuple[float, float]:
 
 
 def details_html(explanations: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Return what a click on a name opens: TF_CONFIG of each task, field by field."""
+    """Return the details that a click on a name opens: TF_CONFIG of each task, field by field."""
     parts = []
     for name, rows in explanations.items():
         table = tables.to_html(("", ""), [(tables.code(place), meaning) for place, meaning in rows])

@@ -103,7 +103,7 @@ class Scene:
         return f"url(#{name})"
 
     def clip(self, box: Box) -> str:
-        """Return what cuts a group to a box."""
+        """Return the attribute that clips a group to a box."""
         self._defs["plot"] = _element("clipPath", _element("rect", **asdict(box)), id="plot")
         return "url(#plot)"
 

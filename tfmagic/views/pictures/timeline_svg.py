@@ -164,6 +164,6 @@ def step_of(seconds: float) -> float:
 
 
 def title_of(task: str, span: Span) -> str:
-    """Return what the pointer shows over a span."""
+    """Return the text under the pointer over a span."""
     number = f", process {span.attempt}" if span.attempt > 1 else ""
     return f"{task}{number}: {span.text}\n{span.begin:.2f} s to {span.end:.2f} s, {span.seconds:.2f} s"
