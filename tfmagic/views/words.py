@@ -19,9 +19,8 @@ def done_of(record: CellRecord) -> str:
 
 
 def outcome_of(record: CellRecord) -> str:
-    """Return the same, and how the cell ended where no task's state says so: "0 of 2 done, timed out"."""
-    states = {task.state for task in record.tasks}
-    is_said = record.verdict in ("", "done") or record.verdict in states
+    """Return the same, and how the cell ended where no state of a task says so: "0 of 2 done, timed out"."""
+    is_said = record.verdict not in ("interrupted", "timed out")
     return done_of(record) if is_said else f"{done_of(record)}, {record.verdict}"
 
 
