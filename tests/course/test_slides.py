@@ -63,5 +63,5 @@ def test_an_output_comes_one_press_after_its_code(folder, tmp_path, capsys):
     subprocess.run([sys.executable, "-m", *words], cwd=folder, check=True, capture_output=True, timeout=120)
     slides = Slides((folder / "05-scaling.slides.html").read_text("utf-8")).texts
     (code,) = [n for n, text in enumerate(slides) if "Train a classifier of one layer" in text]
-    assert "order the three trainings" in slides[code] and "21 steps, loss" not in slides[code]
+    assert "two of the three trainings" in slides[code] and "21 steps, loss" not in slides[code]
     assert "batch 256, learning rate 0.8:  21 steps, loss" in slides[code + 1]

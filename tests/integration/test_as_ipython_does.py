@@ -113,7 +113,7 @@ def told(outputs):
     for kind, content in outputs:
         if kind == "execute_result":
             text += content["data"]["text/plain"] + "\n"
-        elif kind in ("display_data", "update_display_data"):
+        elif kind in ("display_data", "update_display_data") and "text/plain" in content["data"]:
             name = content.get("transient", {}).get("display_id", len(shown))
             shown[name] = content["data"]["text/plain"]
         elif kind == "error":

@@ -362,7 +362,8 @@ def test_a_program_that_runs_notebooks_gets_one_line_of_the_start_and_each_outpu
     line = (
         "%%tfcluster --cluster slow --workers 1 --env OMP_NUM_THREADS=3"  # an import of TensorFlow for itself
     )
-    shown = [(kind, c) for kind, c in kernel.run(f"{line}\nprint('here')") if kind != "execute_input"]
+    outputs = kernel.outputs(kernel.start(f"{line}\nprint('here')"))
+    shown = [(kind, c) for kind, c in outputs if kind != "execute_input"]
     kinds = [kind for kind, _ in shown if kind != "status"]
     assert set(kinds) == {"stream", "clear_output", "display_data"}, shown
     assert kinds[-2:] == ["clear_output", "display_data"]

@@ -23,6 +23,11 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
     """Add the metrics and the handlers. A server that cannot have them runs without."""
+    from tfmagic.system import linux_only
+
+    if sentence := linux_only.why_not():
+        serverapp.log.warning("tfmagic: no metrics and no logs from this server: %s", sentence)
+        return
     try:
         from tfmagic.runs.folder import state_dir
         from tfmagic.server import handlers, metrics
