@@ -4,6 +4,9 @@ import os
 import sys
 from typing import Any
 
+from IPython.core.error import UsageError
+from traitlets import TraitError
+
 from tfmagic.backends import launcher_client, templates
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import TfmagicError
@@ -28,10 +31,17 @@ COMMAND_MODULES = (line_commands, line_export, line_faults, line_pictures, line_
 
 
 def load(shell: Any) -> None:
-    """Register the magics, the settings and the completions; warm the launcher."""
+    """Register the magics, the settings and the completions; warm the launcher.
+
+    Raises:
+        UsageError: The configuration has a value that a setting cannot have; nothing is registered.
+    """
+    try:
+        config = TFCluster.instance(parent=shell)
+    except TraitError as error:
+        raise UsageError(f"{error} Correct it in IPython's configuration, and load tfmagic again") from None
     magics = TFClusterMagics(shell)
     shell.register_magics(magics)
-    config = TFCluster.instance(parent=shell)
     if config not in shell.configurables:
         shell.configurables.append(config)
     install_completion(shell, magics.clusters)
