@@ -79,8 +79,9 @@ def lives(node: str) -> bool:
 
 
 def living_nodes() -> list[Node]:
-    """Return the nodes that are alive, and what is free on each if Ray says so."""
+    """Return the nodes that are alive, by address, and what is free on each if Ray says so."""
     living = [node for node in ray.nodes() if node["Alive"]]
+    living.sort(key=lambda node: [part.zfill(3) for part in node["NodeManagerAddress"].split(".")])
     if not patches.TABLE.fits(patches.FREE):
         return [Node(node["NodeManagerAddress"], node["Resources"]) for node in living]
     free = ray._private.state.available_resources_per_node()
