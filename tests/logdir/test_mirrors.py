@@ -238,10 +238,10 @@ class SlowLine:
 
 
 def test_a_large_file_takes_as_long_as_it_needs_both_ways(server, bucket, monkeypatch, tmp_path):
-    monkeypatch.setattr(mirrors, "TIMEOUT_S", 1.5)
+    monkeypatch.setattr(mirrors, "TIMEOUT_S", 3.0)  # a piece needs 0.6 s, each way 4 s
     monkeypatch.setattr(mirrors, "_SLOWEST", 1 << 40)
     monkeypatch.setattr(mirrors, "_PIECE_BYTES", 5 << 20)
-    (tmp_path / "large").write_bytes(os.urandom(16 << 20))
+    (tmp_path / "large").write_bytes(os.urandom(32 << 20))
     with SlowLine(server, 8 << 20) as line:
         options = {"endpoint_url": line.url, "max_concurrency": 1, "default_block_size": 5 << 20}
         remote = Remote(f"{bucket}/run", options)
