@@ -89,7 +89,7 @@ def print_next(on_ray: bool) -> None:
         (f"{program} run train.py", "run a script of yours on a cluster"),
         (f"{program} doctor", "check this machine for larger clusters"),
         ("docs/ray.md", "run it on the machines of a Ray cluster" + (" of yours" if on_ray else "")),
-        ("README.md", "all that a cell and a cluster can do"),
+        ("docs/index.md", "the guides, by task"),
     ):
         print(f"    {line:<32} {what}")
 
