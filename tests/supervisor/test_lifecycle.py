@@ -82,9 +82,9 @@ def test_the_end_of_an_old_process_is_no_outcome_of_a_cell_that_waits_for_the_ne
 def test_a_task_may_be_ready_before_its_launcher_says_that_it_started():
     h = History(A)
     h.happen(TaskReady(A, 1, 100, "host"))
+    assert h.state.tasks[A].pid == 100  # who waited until it is ready may ask for it
     h.happen(TaskStarted(A, 1, 100, False))
     assert h.phase(A) is Phase.READY
-    assert h.state.tasks[A].pid == 100
 
 
 def test_events_of_an_earlier_attempt_change_nothing():

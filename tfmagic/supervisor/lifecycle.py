@@ -73,10 +73,10 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
                 return state
             # says nothing about the phase: on another channel, it may come after the task is ready
             return with_task(state, task, pid=pid, fresh=fresh, obstacle=obstacle)
-        case events.TaskReady(task, attempt, _, host):
+        case events.TaskReady(task, attempt, pid, host):
             if state.tasks[task].attempt != attempt:
                 return state
-            return with_task(state, task, phase=Phase.READY, host=host)
+            return with_task(state, task, phase=Phase.READY, pid=pid, host=host)
         case events.BarrierReached(task, attempt):
             if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
