@@ -3,6 +3,9 @@
 `make test` runs the whole suite on the Python of the environment, then the quick part on Debian's own Python
 if that is another version: pickling, for example, differs even between 3.11.2 and 3.11.7. `make quick` and
 `make test-oldest` run the quick part alone. Further arguments go to pytest.
+
+Four thousand tests of real processes share two cores. Where one to three of them fail, they are tried once
+more, alone, and the last lines name them. Such a test is to be cured all the same: most have found a race.
 """
 
 from __future__ import annotations
@@ -49,6 +52,7 @@ AT_ONCE = (
     "--durations=20",
 )
 LIMIT_S = 40 * 60  # of one run, which takes ten minutes
+AGAIN = 3  # so many failed tests are tried once more, alone; more of them are no matter of load
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,17 @@ def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Re
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         if not quick and not more:  # further arguments choose a part, whose modules are soon compiled
             compile_tests(python, environ)
+        command += ["-o", f"cache_dir={folder}"]  # for --last-failed
         exit_code = run(command, environ)
-        counts = counts_of(report.read_text("utf-8")) if report.exists() else "no test was run"
+        text = report.read_text("utf-8") if report.exists() else ""
+        failed = failed_tests(text)
+        counts = counts_of(text) if text else "no test was run"
+        if exit_code == 1 and 0 < len(failed) <= AGAIN:
+            print(f"\n=== {', '.join(failed)}: once more, alone", flush=True)
+            exit_code = run(
+                [*command, "-n", "0", "--last-failed", "--last-failed-no-failures", "none"], environ
+            )
+            counts += f"; {', '.join(failed)} {'failed' if exit_code else 'PASSED'} at the second try, alone"
     return Result(exit_code, f"{title}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
 
 
@@ -133,6 +146,12 @@ def counts_of(report: str) -> str:
     total, *others = (int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped"))
     parts = [f"{n} {name}" for n, name in zip(others, ("failed", "errors", "skipped"), strict=True) if n]
     return ", ".join([f"{total - sum(others)} passed", *parts]) + f" in {float(suite.get('time', 0)):.0f} s"
+
+
+def failed_tests(report: str) -> list[str]:
+    """Return the names of the tests that failed, from a report in JUnit's format."""
+    cases = ET.fromstring(report).iter("testcase") if report else ()
+    return [case.get("name", "") for case in cases if {"failure", "error"} & {part.tag for part in case}]
 
 
 def passes_on_another(python: str, more: list[str]) -> Result:

@@ -1,6 +1,7 @@
 """`scripts/suite.py`, which `make test` calls: the runs, and their summaries."""
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def suite():
 
 def run(*words):
     done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True)
-    return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("===")]
+    return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("=== ")]
 
 
 def test_each_interpreter_has_its_line_at_the_end():
@@ -36,6 +37,46 @@ def test_each_interpreter_has_its_line_at_the_end():
 def test_a_run_without_a_test_has_failed():
     code, lines = run("-n", "0", "tests/protocol/test_cluster_spec.py", "-k", "no_such_test")
     assert code == 5 and "whole suite: FAILED (5): 0 passed" in lines[-1]
+
+
+SECOND = """
+import os, pathlib
+
+def test_one():
+    seen = pathlib.Path({folder!r}, "seen")
+    first = not seen.exists()
+    seen.touch()
+    assert "PYTEST_XDIST_WORKER" not in os.environ and not first
+
+def test_two():
+    pass
+
+def test_three():
+    assert {good}
+"""
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_a_failed_test_is_tried_once_more_alone_and_named_at_the_end(tmp_path, good):
+    script = tmp_path / "test_second.py"
+    script.write_text(SECOND.format(folder=str(tmp_path), good=good))
+    code, lines = run("-c", os.devnull, "--rootdir", tmp_path, "-n", "1", script)
+    assert lines[1] == f"=== test_one{'' if good else ', test_three'}: once more, alone"
+    if good:
+        assert code == 0 and lines[-1].endswith("; test_one PASSED at the second try, alone")
+        assert "whole suite: passed: 2 passed, 1 failed in " in lines[-1]
+    else:
+        assert code == 1 and "whole suite: FAILED (1): 1 passed, 2 failed in " in lines[-1]
+        assert lines[-1].endswith("; test_one, test_three failed at the second try, alone")
+
+
+def test_many_failed_tests_are_not_tried_again(tmp_path):
+    script = tmp_path / "test_all.py"
+    script.write_text(
+        "import pytest\n@pytest.mark.parametrize('i', range(4))\ndef test_it(i): assert False\n"
+    )
+    code, lines = run("-c", os.devnull, "--rootdir", tmp_path, "-n", "0", script)
+    assert code == 1 and len(lines) == 2 and "0 passed, 4 failed in " in lines[-1]
 
 
 def test_failures_errors_and_skipped_tests_are_counted(suite):
