@@ -7,7 +7,7 @@ what to write instead (CONTRIBUTING.md). Write the file again with ``python test
 import difflib
 import inspect
 import typing
-from argparse import ArgumentParser
+from argparse import SUPPRESS, ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def _signature(function: typing.Any) -> str:
 def _options(command: str, parser: ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
         words = action.option_strings or [action.dest]
-        if "--help" not in words:
+        if "--help" not in words and action.help != SUPPRESS:  # which only our own code writes
             yield f"{command} {' '.join(words)} {action.metavar or ''}".rstrip()
 
 

@@ -3,7 +3,7 @@
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
-from tfmagic.frontends.notebook.one_liners import rewrite, split
+from tfmagic.frontends.notebook.one_liners import rewrite_lines, split
 
 
 @pytest.mark.parametrize(
@@ -19,19 +19,19 @@ from tfmagic.frontends.notebook.one_liners import rewrite, split
     ],
 )
 def test_the_options_end_where_the_code_begins(line, options, code):
-    assert split(line) == (options, code)
+    assert split(f"run {line}") == (options, code and f"{code}\n")
 
 
 def transform(cell):
-    return "".join(map(rewrite, TransformerManager().transform_cell(cell).splitlines(keepends=True)))
+    return "".join(rewrite_lines(TransformerManager().transform_cell(cell).splitlines(keepends=True)))
 
 
 def test_a_line_becomes_a_cell_whose_braces_are_its_own():
     assert transform("%tfcluster run --on ps f'{x}'; y = 1\nz = 2") == (
-        "get_ipython().run_cell_magic('tfcluster', '--on ps', \"f'{x}'; y = 1\\n\")\nz = 2\n"
+        "get_ipython().run_cell_magic('tfcluster', '--line 1 --on ps', \"f'{x}'; y = 1\\n\")\nz = 2\n"
     )
     assert transform("if 1:\n    %tfcluster run a = 5").endswith(
-        "    get_ipython().run_cell_magic('tfcluster', '', 'a = 5\\n')\n"
+        "    get_ipython().run_cell_magic('tfcluster', '--line 2', 'a = 5\\n')\n"
     )
 
 

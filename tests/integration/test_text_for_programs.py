@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 
 import msgspec
 import pexpect
@@ -94,8 +95,11 @@ def test_a_cell_of_one_line(notebook):
     run("%tfcluster run --workers 2 x = {'a': 5}; y = 6")
     run("%tfcluster run --on worker-::2 --out found f'{y} {x}'")
     assert dict(notebook.ns["found"]) == {"worker-0": "6 {'a': 5}"}
-    with pytest.raises(ZeroDivisionError):
-        run("%tfcluster run 1 / 0")
+    with pytest.raises(ZeroDivisionError) as caught:
+        run("a = 1\n%tfcluster run 1 / 0")
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].lineno == 2
+    run("made = 'by hand'; get_ipython().run_line_magic('tfcluster', 'run --out made y')")  # not rewritten
+    assert dict(notebook.ns["made"]) == {"worker-0": 6, "worker-1": 6}
     assert "the code is missing" in str(notebook.shell.run_cell("%tfcluster run").error_in_exec)
 
 

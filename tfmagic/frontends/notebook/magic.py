@@ -35,6 +35,7 @@ from tfmagic.frontends import doctor, early_variables
 from tfmagic.frontends.notebook import (
     awaited_cells,
     detached_cells,
+    one_liners,
     plain_cells,
     reports,
 )
@@ -76,6 +77,8 @@ class TFClusterMagics(Magics):  # IPython is untyped
     @line_cell_magic
     def tfcluster(self, line: str, cell: str | None = None) -> None:
         """Run a cell on a TensorFlow cluster, or manage clusters; see --help of each."""
+        if cell is None and (one := one_liners.split(line))[1]:
+            line, cell = one
         try:
             if cell is None:
                 name, options = parse_line(line)
@@ -113,7 +116,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
         """Run the cell; yield each job that must end before the next step."""
         notices.begin()
         check_view(options.view, self.shell)
-        prepared, reads = prepare_cell(body if options.plain else f"\n{body}", self.shell)
+        prepared, reads = prepare_cell("\n" * (options.line - 1) + body, self.shell)
         if options.plain:
             plain_cells.keep_as_typed(self.shell, prepared.source)
         if options.plain and not can_update(self.shell) and not hasattr(self.shell, "prompts"):

@@ -3,7 +3,8 @@
     %tfcluster run --on worker-0 print(f"{loss}")   is   %%tfcluster --on worker-0
                                                          print(f"{loss}")
 
-The line is rewritten before IPython runs it: IPython would put the notebook's variables into the braces.
+The line is rewritten before IPython runs it: IPython would put the notebook's variables into the braces. The
+line magic runs a line that was not, such as one in the cell that loads the extension.
 """
 
 import ast
@@ -32,24 +33,29 @@ def remove(shell: Any) -> None:
 
 def rewrite_lines(lines: list[str]) -> list[str]:
     """Rewrite the lines of a cell."""
-    return [rewrite(line) for line in lines]
+    return [rewrite(line, number) for number, line in enumerate(lines, 1)]
 
 
-def rewrite(line: str) -> str:
+def rewrite(line: str, number: int) -> str:
     """Return a call of the line magic as one of the cell magic if it has code to run."""
     if not (found := _LINE.match(line)):
         return line
-    options, code = split(ast.literal_eval(found[2]).removeprefix("run"))
-    if not code or {"--help", "-h"} & set(options.split()):
+    options, code = split(ast.literal_eval(found[2]))
+    if not code:
         return line
-    return f"{found[1]}get_ipython().run_cell_magic('tfcluster', {options!r}, {code + chr(10)!r})\n"
+    options = f"--line {number} {options}".rstrip()
+    return f"{found[1]}get_ipython().run_cell_magic('tfcluster', {options!r}, {code!r})\n"
 
 
 def split(line: str) -> tuple[str, str]:
-    """Return the options with which a line begins, and its code."""
+    """Return the options of a line that begins with ``run``, and its code: "" if there is none to run."""
+    name, _, line = line.strip().partition(" ")
     known, place = cell_parser()._option_string_actions, 0
     while (word := _WORD.match(line, place)) and word[1] in known:
         place = word.end()
         if known[word[1]].nargs is None and not word[2] and (value := _VALUE.match(line, place)):
             place = value.end()
-    return line[:place].strip(), line[place:].strip()
+    options, code = line[:place].strip(), line[place:].strip()
+    return options, f"{code}\n" if code and name == "run" and not {"--help", "-h"} & {
+        *options.split()
+    } else ""

@@ -175,6 +175,7 @@ class CellLine:
     detach: bool
     local: bool
     plain: bool
+    line: int  #: of the notebook's cell, at which the code begins; 2 is that after ``%%tfcluster``
     view: str
     compare: Sequence[tuple[str, tuple[Value, ...]]]
 
@@ -204,6 +205,7 @@ def cell_parser() -> Parser:
         flag("--detach", "return at once; the cell runs on"),
         flag("--local", "run the cell in the notebook as well, when the tasks have ended it"),
         flag("--plain", argparse.SUPPRESS),  # has no such line in the notebook: see `plain_cells`
+        option("--line", None, argparse.SUPPRESS, type=int, default=2),  # likewise, see `one_liners`
         option(
             "--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds, dest="timeout_s"
         ),

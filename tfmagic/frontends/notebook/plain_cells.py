@@ -39,7 +39,7 @@ class PlainCells:
 
     def __init__(self, shell: Any, cluster: str, on: str | None):
         self._shell, self.cluster = shell, cluster
-        words = ["--plain", "--cluster", cluster, *(["--on", on] if on else [])]
+        words = ["--plain", "--line", "1", "--cluster", cluster, *(["--on", on] if on else [])]
         self._line = f"%%tfcluster {shlex.join(words)}\n"
 
     def __call__(self, lines: list[str]) -> list[str]:
