@@ -1,6 +1,7 @@
 """Tasks on simulated hosts: real namespaces, real links, real TensorFlow."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from conftest import wait_until
 from IPython.core.error import UsageError
 from network_hosts import _pids_in
+from no_namespaces import without_namespaces
 from ordinary_user import as_ordinary_user
 
 import tfmagic
@@ -514,3 +516,23 @@ def test_a_script_runs_on_hosts(tmp_path):
     assert done.returncode == 0, done.stderr
     lines = sorted(line.split() for line in done.stdout.splitlines())
     assert lines == [["[worker-0]:", "host-0"], ["[worker-1]:", "host-1"]]
+
+
+REFUSED = """
+%load_ext tfmagic
+%tfcluster run --workers 1 kept = 7
+try:
+    get_ipython().run_line_magic("tfcluster", "restart --workers 2 --hosts 2")
+except Exception as error:
+    print("refused:", error)
+%tfcluster run print(f"kept {kept}")
+"""
+
+
+def test_a_restart_on_a_machine_that_cannot_simulate_hosts_ends_no_cluster(tmp_path):
+    script = tmp_path / "refused.ipy"
+    script.write_text(REFUSED)
+    command = without_namespaces(sys.executable, "-m", "IPython", str(script))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert re.search(r"refused: .*max_net_namespaces=10000.* Nothing was started", done.stdout), done.stdout
+    assert "[worker-0]:    kept 7\n" in done.stdout

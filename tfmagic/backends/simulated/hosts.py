@@ -1,6 +1,7 @@
 """The simulated hosts of one cluster, as its kernel uses them: which task is where, links, partitions."""
 
 import os
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,16 @@ def require_hosts(hosts: "SimulatedHosts | None") -> "SimulatedHosts":
         step = Step("reshape", hosts=2)
         raise TfmagicError(f"this cluster has no simulated hosts; start it with them, as  {step}")
     return hosts
+
+
+def try_hosts(tasks: Sequence[TaskId], request: NetworkRequest) -> None:
+    """Make such hosts, and end them. Raise what `SimulatedHosts` and `wait_until_made` raise."""
+    with tempfile.TemporaryDirectory(prefix="tfmagic-hosts-") as folder:
+        hosts = SimulatedHosts(tasks, request, Path(folder) / "hosts")
+        try:
+            hosts.wait_until_made()
+        finally:
+            hosts.close()
 
 
 class SimulatedHosts:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.backends.simulated.hosts import try_hosts
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
@@ -93,12 +94,14 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
 
 
 def _replace(magics: TFClusterMagics, old: Cluster, shape: ShapeOptions) -> Cluster:
-    """Start a cluster of this shape instead of another, which ends only if memory and GPUs suffice."""
+    """Start a cluster of this shape instead of another, which stays if this machine refuses the new one."""
     new, old_shape = magics.new_cluster(old.name, shape), magics.shapes[old.name]
     if new.task_settings.hosts is not None:
         remote_hosts.collect_modules(new.task_settings, new.setting("max_module_bytes"))
     freed_bytes = sum(row["memory_bytes"] or 0 for row in old.status()) if old.running else 0
     check_room(new.shape, new.task_settings, new.setting, freed_bytes)
+    if new.task_settings.network is not None:
+        try_hosts(new.shape.tasks, new.task_settings.network)
     old.stop()
     magics.add(new, shape)
     try:
