@@ -301,6 +301,22 @@ def test_a_running_cluster_of_another_shape_says_how_to_restart(notebook):
     assert len(notebook.ns["r"]) == 3
 
 
+def test_the_line_of_a_refusal_starts_what_was_asked_for_and_keeps_the_rest(notebook):
+    notebook.run("%tfcluster start --workers 1 --env A=5")
+    with pytest.raises(UsageError, match="which is not --chief; ") as refused:
+        notebook.run("%%tfcluster --chief --workers 1\n1")
+    notebook.run(str(refused.value).rpartition("start it again with  ")[2])
+    notebook.run("%%tfcluster --out r\nimport os\nos.environ['A']")
+    assert dict(notebook.ns["r"]) == {"chief-0": "5", "worker-0": "5"}
+
+
+def test_a_restart_that_names_a_setting_keeps_the_tasks(notebook):
+    notebook.run("%tfcluster start --workers 1 --chief")
+    notebook.run("%tfcluster restart --env A=5")
+    notebook.run("%%tfcluster --out r\nimport os\nos.environ['A']")
+    assert dict(notebook.ns["r"]) == {"chief-0": "5", "worker-0": "5"}
+
+
 def test_what_cannot_travel_is_refused_before_anything_runs(notebook):
     notebook.run("gen = (i for i in 'ab')\nimport numpy as np\nbig = np.zeros(10 << 20)")
     with pytest.raises(CaptureError, match=r"gen \(generator\)"):

@@ -16,8 +16,9 @@ from tfmagic.system.advice import did_you_mean
 
 DEFAULT_KEEP = "8h"
 PLACEMENTS = ("pack", "spread", "strict-spread")
+_COUNTS = ("workers", "ps", "chief", "evaluator")
 _COMPARED = (
-    "workers", "ps", "chief", "evaluator", "gpus_per_task", "keras", "auto_restart", "address", "placement",
+    *_COUNTS, "gpus_per_task", "keras", "auto_restart", "address", "placement",
     "cpus_per_task", "keep", "hosts", "network",
 )  # fmt: skip
 
@@ -51,6 +52,11 @@ class ShapeOptions:
         return self != _NOTHING
 
     @property
+    def names_tasks(self) -> bool:
+        """True if the line names any type of task, and so the whole shape."""
+        return any(getattr(self, name) is not None for name in _COUNTS)
+
+    @property
     def words(self) -> list[str]:
         """The words of a line that asks for the same cluster."""
         found = []
@@ -63,7 +69,7 @@ class ShapeOptions:
                 found += [] if value else ["--no-keras-fix"]
             elif value is True:
                 found.append(name)
-            elif value:
+            elif value or (item.name == "workers" and value is not None):
                 found += [name, shlex.quote(str(value))]
         return found
 
@@ -72,13 +78,12 @@ class ShapeOptions:
 
         A line that names any type of task names the whole shape.
         """
-        default, counts = ShapeOptions(), ("workers", "ps", "chief", "evaluator")
-        names_shape = any(getattr(self, name) is not None for name in counts)
+        default = ShapeOptions()
         missing = [
             field.name
             for field in fields(self)
             if getattr(self, field.name) == getattr(default, field.name)
-            and not (names_shape and field.name in counts)
+            and not (self.names_tasks and field.name in _COUNTS)
         ]
         return replace(self, **{name: getattr(running, name) for name in missing})
 
@@ -90,7 +95,7 @@ class ShapeOptions:
         for name in _COMPARED:
             asked, have = getattr(self, name), getattr(running, name)
             if asked is not None and asked != (have or type(asked)()):
-                found.append(f"--{name.replace('_', '-')} {asked}")
+                found += replace(_NOTHING, **{name: asked}).words or [f"--{name.replace('_', '-')} {asked}"]
         if self.backend not in (None, running.backend or "local"):
             found.append(f"--backend {self.backend}")
         if self.resources and self.resources != running.resources:

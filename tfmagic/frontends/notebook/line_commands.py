@@ -85,8 +85,9 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
     cluster = magics.known(name)
     if shape.given and tasks:
         raise UsageError("restart takes a new shape or names of tasks, not both")
-    if shape.given:
-        cluster = _replace(magics, cluster, shape)
+    if shape.given:  # a line with settings alone keeps the tasks
+        kept = shape if shape.names_tasks else shape.completed(magics.shapes[name])
+        cluster = _replace(magics, cluster, kept)
     else:
         cluster.restart(*tasks)
     chosen = select(",".join(tasks or ("all",)), cluster.tasks)
