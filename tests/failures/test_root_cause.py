@@ -158,6 +158,23 @@ def test_a_failure_says_whether_it_follows_from_another_one_and_how_the_process_
     assert found["worker-0"].type == "UnavailableError" and found["worker-0"].exit_code is None
 
 
+@pytest.mark.parametrize(
+    "how, why",
+    [
+        ({"presses": 1}, "the cell was interrupted"),
+        (
+            {"timed_out": True, "timeout_s": 5, "waits": "worker-0 waits for worker-1"},
+            "the cell was not done within 5 s; before that, worker-0 waits for worker-1",
+        ),
+    ],
+)
+def test_the_record_of_an_interrupted_task_says_why(tmp_path, how, why):
+    late = raised(A, "KeyboardInterrupt", "", interrupted=True)
+    found = root_cause.describe_failures(finished(late, **how), FailureContext({}, RunFolder(tmp_path)))
+    assert found["worker-0"].message == why
+    assert found["worker-0"].text == f"text of KeyboardInterrupt: {why}"
+
+
 def test_the_raised_error_can_be_pickled_with_its_failures(build):
     error = build(raised(A, at=1.0), TaskExited(B, 1, -11), raised(C, "KeyError", at=2.0))
     again = pickle.loads(pickle.dumps(error))

@@ -159,6 +159,12 @@ def test_debug_walks_the_remote_frames_and_prints_their_variables(kernel):
     assert "run_cell_magic" not in text and os.getcwd() not in text
 
 
+def test_debug_has_the_variables_of_the_cells_other_statements(kernel):
+    kernel.run("%%tfcluster\nrate = {'of': 7}\nif 1:\n    helper(2)")
+    text = plain(text_of(kernel.converse("%debug", "up", "p rate, 'there'", "q")))
+    assert "({'of': 7}, 'there')" in text
+
+
 def test_debug_in_the_task_has_the_live_frames(kernel):
     kernel.run("%%tfcluster\npass")
     kernel.run(

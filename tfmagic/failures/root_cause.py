@@ -36,6 +36,7 @@ _CONSEQUENCE_TEXT = re.compile(
 )
 _NODE_NAME = re.compile(r"^\{\{function_node [^}]*\}\} ")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # equal failures differ in it between processes
+_AFTER_FAILURE = "interrupted, since another task had failed"
 _MAX_NOTE = 300
 _LAST_LINES = 5
 
@@ -129,9 +130,11 @@ def describe_failures(cell: CellState, context: FailureContext) -> dict[str, Err
             case CellRaised(error=packed) as outcome:
                 hint = _hint_of(cell, task, outcome)
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
-                text += f"\n{hint.note}" if hint.note else ""
+                why = "" if packed.message else _why_interrupted(cell, outcome)
+                text += f"{why and ': '}{why}{hint.note and chr(10)}{hint.note}"
+                message = packed.message or why
                 found[task.name] = ErrorRecord(
-                    packed.type_name, packed.message, packed.line, text, is_root, hint.advice, hint.name
+                    packed.type_name, message, packed.line, text, is_root, hint.advice, hint.name
                 )
             case TaskExited() | TaskLost():
                 error = _died(task, outcome, context)
@@ -146,6 +149,18 @@ def describe_failures(cell: CellState, context: FailureContext) -> dict[str, Err
                     signal="" if code is None or code >= 0 else name_signal(-code)[0],
                 )
     return found
+
+
+def _why_interrupted(cell: CellState, outcome: CellRaised) -> str:
+    """Return what a KeyboardInterrupt on a task cannot know: who has asked for it, or ""."""
+    if not outcome.interrupted:
+        return ""
+    if cell.presses:
+        return "the cell was interrupted"
+    if cell.timed_out:
+        waited = cell.waits and f"; before that, {cell.waits}"
+        return f"the cell was not done within {cell.request.timeout_s:g} s{waited}"
+    return _AFTER_FAILURE if cell.ladder is not None else ""
 
 
 def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
@@ -230,7 +245,7 @@ def fold_failures(
     for task, outcome in others:
         failure = _one_line(outcome)
         if isinstance(outcome, CellRaised) and outcome.interrupted and cell.ladder is not None:
-            failure = "interrupted, since another task had failed"
+            failure = _AFTER_FAILURE
         elif task in cell.replaced:
             failure = "killed, since it waited for the failed task"
         is_equal = root is not None and failure == _one_line(root)

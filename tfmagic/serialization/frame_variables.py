@@ -6,6 +6,8 @@ or takes long, only the text is lost.
 """
 
 import functools
+import linecache
+import re
 import reprlib
 import sys
 from collections.abc import Iterable, Mapping
@@ -54,14 +56,14 @@ class RemoteLocal:
 def copy_frames(frames: Iterable[FrameType]) -> dict[int, tuple[dict[str, Any], dict[str, Any]]]:
     """Return copies of the variables of each frame, by the frame's id: its own, and those of its module.
 
-    Of a module, those are copied that the user's frames name. The user's frames come first. Never raises, and
-    takes at most a second for any values.
+    Of a module, those are copied that the user's frames name, and those that a cell names in any of its
+    statements. The user's frames come first. Never raises, and takes at most a second for any values.
     """
     ordered = sorted(frames, key=_is_library)
     copies: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
     modules: dict[int, dict[str, Any]] = {}
     found: list[tuple[dict[str, Any], str, Any]] = []
-    named = {name for frame in ordered if not _is_library(frame) for name in frame.f_code.co_names}
+    named = {name for frame in ordered if not _is_library(frame) for name in _names_in(frame)}
     for frame in ordered:
         own: dict[str, Any] = {}
         of_module: dict[str, Any] = {}
@@ -80,6 +82,13 @@ def copy_frames(frames: Iterable[FrameType]) -> dict[int, tuple[dict[str, Any], 
     for (into, name, _), result in zip(found, results, strict=True):
         into[name] = result
     return copies
+
+
+def _names_in(frame: FrameType) -> Iterable[str]:
+    """Return the names in the code of a frame; of a cell, those of all its statements."""
+    code, is_module = frame.f_code, frame.f_locals is frame.f_globals
+    source = linecache.getlines(code.co_filename) if is_module else ()
+    return {*code.co_names, *re.findall(r"[^\W\d]\w*", "".join(source))}
 
 
 def copy_value(value: Any) -> Any:
