@@ -43,6 +43,7 @@ WORDS = (  # a step, in a notebook, in Python, in a shell
     (Step("configure", x=3), "%config TFCluster.x = 3", "tfmagic.Cluster(x=3)", None),
     (Step("adjust", "x"), "%config TFCluster.x", "tfmagic.Cluster(x=...)", None),
     (Step("give time"), "--timeout", "timeout=", "--timeout"),
+    (Step("show all"), "--all", "whole=True", "--all"),
     (Step("wait"), "%tfcluster wait", "future.result()", None),
     (Step("interrupt"), "%tfcluster interrupt", "cluster.interrupt()", None),
     (

@@ -91,7 +91,7 @@ def test_a_cell_is_found_by_its_number_in_the_notebook():
     assert "cell [7]" in build(records, prompt=7).title
     with pytest.raises(lanes.NoRecords, match=r"no record of cell \[9\]"):
         build(records, prompt=9)
-    with pytest.raises(lanes.NoRecords, match="no record of a cell"):
+    with pytest.raises(lanes.NoRecords, match="no record of a cell; whole=True shows"):
         build(records[:4])
     with pytest.raises(lanes.NoRecords, match="no records"):
         lanes.build([], "run x", until=0.0, whole=True)

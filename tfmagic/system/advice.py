@@ -43,6 +43,7 @@ _STEPS = {  # verb: in a notebook, in Python, in a shell (if not as in Python). 
     "wait": (_METHOD[0], "future.result()"),
     "explain": (_METHOD[0], "{tool} explain{words}"),
     "give time": ("--timeout", "timeout=", "--timeout"),
+    "show all": ("--all", "whole=True", "--all"),
     "push": ("--push {keys}", "{cluster}.push({arguments})"),
     "configure": ("%config TFCluster.{keys} = {value}", "tfmagic.Cluster({arguments})"),
     "adjust": ("%config TFCluster.{0}", "tfmagic.Cluster({0}=...)"),

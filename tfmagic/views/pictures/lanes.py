@@ -9,6 +9,7 @@ import msgspec
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 from tfmagic.runs.doing import Doing
 from tfmagic.runs.timeline_file import ENDED_WELL, CellBegan, CellEnded, Change, Mark, Record
+from tfmagic.system.advice import Step
 from tfmagic.views.words import duration
 
 MOST_SPANS = 600  # of a picture
@@ -111,7 +112,7 @@ def build(
     chosen = [cell for cell in cells if prompt in (None, cell.prompt)]
     if not chosen:
         what = f"cell [{prompt}]" if prompt is not None else "a cell"
-        raise NoRecords(f"{name} has no record of {what}; --all shows the whole run")
+        raise NoRecords(f"{name} has no record of {what}; {Step('show all')} shows the whole run")
     cell = chosen[-1]
     ended = [record for record in records if isinstance(record, CellEnded) and record.cell == cell.cell]
     end = ended[-1].t if ended else max(until, cell.t)
