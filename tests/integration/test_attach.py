@@ -86,8 +86,14 @@ def test_a_cell_of_a_terminal_is_shown_again(notebook):
     assert "second" in shown and "first" not in shown
 
 
+def test_a_quiet_cell_is_shown_again(notebook):
+    assert notebook.run("%%tfcluster --workers 1 --view quiet\nprint('unseen')") == ""
+    assert "[worker-0]:    unseen" in notebook.run("%tfcluster attach")
+
+
 def test_a_quick_cell_that_left_nothing_has_no_record(notebook):
     notebook.run("%%tfcluster --workers 1\nprint('seen')")
     notebook.run("%%tfcluster\npass")
+    notebook.run("%%tfcluster --view quiet\npass")
     run = notebook.shell.magics_manager.registry["TFClusterMagics"].clusters["default"].run_folder
     assert [record.source.strip() for record in read_records(run)] == ["print('seen')"]

@@ -1,4 +1,4 @@
-"""The text view of a cell that is noted in the run folder, so that ``%tfcluster attach`` shows it again."""
+"""The view of a cell that is noted in the run folder, so that ``%tfcluster attach`` shows it again."""
 
 from dataclasses import replace
 
@@ -7,13 +7,13 @@ from tfmagic.runs.cell_records import append_record
 from tfmagic.supervisor.state import CellState
 from tfmagic.views.facts import describe_in_full
 from tfmagic.views.protocol import ViewContext
-from tfmagic.views.text import TextView
+from tfmagic.views.text import QuietView, TextView
 
 
 class RecordedText:
-    """A `TextView` that also notes its cell: once it has begun, and its end."""
+    """A view that also notes its cell: once it has begun, and its end."""
 
-    def __init__(self, view: TextView, context: ViewContext):
+    def __init__(self, view: TextView | QuietView, context: ViewContext):
         self._view, self._context = view, context
         self._noted: bool | None = None  # whether the record says that the cell has begun
         self._notes: tuple[str, ...] = ()

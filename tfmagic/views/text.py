@@ -59,13 +59,24 @@ class QuietView:
 
     interval_s = 1.0
 
-    def __init__(self, displays: deque[Displayed], news: Callable[[], str] = lambda: ""):
-        self._incoming, self._news = displays, _News(news)
+    def __init__(
+        self,
+        displays: deque[Displayed],
+        news: Callable[[], str] = lambda: "",
+        starts: Collection[tuple[TaskId, int]] = (),
+    ):
+        self._incoming, self._news, self._starts = displays, _News(news), starts
+        self._has_dropped = False
+
+    def has_nothing(self, cell: CellState) -> bool:
+        """Check whether a cell that has ended has left nothing to show."""
+        return not self._has_dropped and not self._incoming and _left_no_lines(cell, self._starts)
 
     def show_now(self) -> None:
         pass
 
     def update(self) -> None:
+        self._has_dropped |= bool(self._incoming)
         self._incoming.clear()
         if news := self._news.take():
             print(f"tfmagic: {news}", file=sys.stderr)
@@ -75,6 +86,12 @@ class QuietView:
 
     def add_note(self, text: str) -> None:
         pass
+
+
+def _left_no_lines(cell: CellState, starts: Collection[tuple[TaskId, int]]) -> bool:
+    """Check whether no log has grown in a cell that has ended."""
+    ends = {task: getattr(outcome, "log_end", -1) for task, outcome in cell.outcomes.items()}
+    return all(ends.get(task) == start for task, start in starts)
 
 
 class _LiveLines:
@@ -187,8 +204,7 @@ class TextView:
             return False
         if self._has_points() and (self._figures.read() or self._figures.series):
             return False
-        ends = {task: getattr(outcome, "log_end", -1) for task, outcome in cell.outcomes.items()}
-        return all(ends.get(task) == start for task, start in self._tasks)
+        return _left_no_lines(cell, self._tasks)
 
     def add_note(self, text: str) -> None:
         """Print nothing: it would tear the line that the user types now. The next cell shows the note."""

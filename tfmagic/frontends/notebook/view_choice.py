@@ -4,23 +4,23 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from IPython.core.error import UsageError
 
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.protocol.comms import WIDGET_VIEW
-from tfmagic.views.facts import find_news
+from tfmagic.views.facts import find_left, find_news
 from tfmagic.views.logged import LoggedView
 from tfmagic.views.panel import HtmlView, LiveDisplay, PanelView
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.recorded_text import RecordedText
 from tfmagic.views.saved_cell import Look, Publisher
-from tfmagic.views.text import TextView
+from tfmagic.views.text import QuietView, TextView
 
 _REFRESH_S = 1.0  # of html without a widget; each refresh loses the scroll position
 
-Choice = Callable[[ViewContext], View] | Literal["quiet"]
+Choice = Callable[[ViewContext], View]
 
 
 def check_view(name: str, shell: Any) -> None:
@@ -38,7 +38,7 @@ def choose_view(name: str, shell: Any, display_id: str = "", detached: bool = Fa
         detached: Whether the cell goes on after the request that has started it.
     """
     if name == "quiet":
-        return "quiet"
+        return _quiet_view
     if name == "auto" and detached and _drops_late_comms():
         name = "html"
     if name == "text" or not can_update(shell):
@@ -147,6 +147,11 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         has_points=lambda: context.run.has_points,
     )
     return RecordedText(view, context)
+
+
+def _quiet_view(context: ViewContext) -> View:
+    news = functools.partial(find_left, context)
+    return RecordedText(QuietView(context.run.displays, news, context.run.starts.items()), context)
 
 
 def is_watched(shell: Any) -> bool:
