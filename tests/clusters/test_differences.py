@@ -48,6 +48,15 @@ def test_arrays_differ_by_a_norm_and_a_place(first, other, says):
     assert describe_parts("", (("a-0",), ("a-1",)), found, arrays) == says
 
 
+def test_what_cannot_be_compared_is_not_called_the_same():
+    tasks = ("a-0", "a-1")
+    alone = Difference("it", tasks, 1, (), hidden=("",))
+    assert repr(alone) == "it is of the same type on a-0 and a-1; its content cannot be compared"
+    within = repr(Difference("it", tasks, 3, (), hidden=("f",)))
+    assert "the same on a-0 and a-1, in all 3 parts" in within
+    assert "compared by their type alone: f" in within
+
+
 def test_rows_that_were_read_twice_and_by_nobody_are_counted():
     lines = describe_rows({"a-0": [b"1", b"2", b"2"], "a-1": [b"2", b"3"]}, [b"1", b"2", b"3", b"4", b"5"])
     assert lines == (

@@ -57,6 +57,25 @@ def test_equal_values_have_equal_digests_and_others_have_not(bind):
         assert bind({**same, name: other})[name].digest != first[name].digest
 
 
+class Holder:
+    """An object that has no repr of its own, but attributes."""
+
+    __slots__ = ("__dict__", "slot")
+
+    def __init__(self, value):
+        self.value = self.slot = value
+
+
+def test_an_object_without_a_repr_is_compared_by_its_attributes(bind):
+    assert bind(Holder(1)) == bind(Holder(1)) != bind(Holder(2))
+    assert list(bind({"a": [Holder(1)]})) == ["a/0/value", "a/0/slot"]
+
+
+@pytest.mark.parametrize("value", [lambda: 1, (n for n in "ab"), Plain()])
+def test_what_shows_nothing_but_its_type_is_said_to_be_hidden(bind, value):
+    assert bind(value)[""].is_hidden and "0x" not in bind(value)[""].text
+
+
 def test_a_value_that_contains_itself_has_an_end(bind):
     loop = {}
     loop["me"] = loop

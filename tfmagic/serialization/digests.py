@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import itertools
 import numbers
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,6 +23,7 @@ _MOST_ROWS = 1_000_000
 _MOST_DEPTH = 8
 _TEXT = 200
 DIGEST_BYTES = 8
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Part(Record, frozen=True):
@@ -32,12 +34,14 @@ class Part(Record, frozen=True):
         digest: Equal where the part is.
         text: The value of a short part, else "".
         is_array: Whether the values can be compared number by number.
+        is_hidden: Whether it shows nothing but its type, as a generator does.
     """
 
     kind: str
     digest: str
     text: str = ""
     is_array: bool = False
+    is_hidden: bool = False
 
 
 def parts_of(name: str) -> dict[str, Part]:
@@ -147,7 +151,21 @@ def _children(value: Any) -> dict[str, Any] | None:
         return {f"replica {n}": item for n, item in enumerate(local)}
     if type(value).__name__ in ("Namespace", "SimpleNamespace"):
         return dict(vars(value))
-    return None
+    return _attributes(value) or None
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object of the user's classes that has no repr of its own."""
+    kind: Any = type(value)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    if kind.__repr__ is not object.__repr__ or "site-packages" in file:
+        return {}
+    found = dict(getattr(value, "__dict__", {}))
+    slots = (getattr(one, "__slots__", ()) for one in kind.__mro__)
+    names = itertools.chain.from_iterable((each,) if isinstance(each, str) else each for each in slots)
+    return found | {
+        name: getattr(value, name) for name in {*names} - {"__dict__", "__weakref__"} if hasattr(value, name)
+    }
 
 
 def _dataset(value: Any) -> dict[str, Any]:
@@ -194,9 +212,9 @@ def _describe(value: Any) -> Part:
     text = repr(value)
     kind = type(value).__name__
     is_number = isinstance(value, numbers.Number)
-    if " at 0x" in text:  # of an object without a repr of its own, which differs in each process
-        text = kind
-    return Part(kind, _hash(kind.encode(), text.encode()).hex(), text[:_TEXT], is_number)
+    shown = _ADDRESS.sub("", text)  # which differs in each process
+    is_hidden = shown != text
+    return Part(kind, _hash(kind.encode(), shown.encode()).hex(), shown[:_TEXT], is_number, is_hidden)
 
 
 def _hash(*pieces: bytes) -> bytes:

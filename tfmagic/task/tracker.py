@@ -77,11 +77,11 @@ def _number(name: str, value: Any) -> float:
     """Return a number, also of numpy's or TensorFlow's scalars; short, since each point is sent as text."""
     try:
         found = float(value)
-    except Exception as error:  # of the user's classes, and of TensorFlow's symbolic tensors
+    except Exception:  # of the user's classes, and of TensorFlow's symbolic tensors
         raise TypeError(
-            f"track() takes numbers, and {name} is of type {type(value).__name__}. Inside a tf.function a "
-            "value is not known yet: return it, and track it outside"
-        ) from error
+            f"track() takes numbers, and {name} is of type {type(value).__name__}, which float() refuses. "
+            "Inside a tf.function a value is not known yet: return it, and track it outside"
+        ) from None
     if isinstance(value, numbers.Integral) or not math.isfinite(found):
         return found
     return float(f"{found:.7g}")

@@ -38,7 +38,8 @@ def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
         universe = None if of is None else digests.rows_of_value(of)
         sentences = differences.describe_rows(run(digests.row_digests, name), universe)
     count = len({path for parts in found.values() for path in parts})
-    return Difference(name, tuple(found), count, differing, sentences)
+    hidden = {path for parts in found.values() for path, part in parts.items() if part.is_hidden}
+    return Difference(name, tuple(found), count, differing, sentences, tuple(sorted(hidden - set(groups))))
 
 
 def _bytes_of(kind: str) -> int:

@@ -49,6 +49,7 @@ class Difference:
         parts: The number of its parts.
         differing: The parts that differ.
         rows: What was found of its rows, as sentences; () if they were not compared.
+        hidden: The parts of which no more than the type could be compared: functions, generators.
     """
 
     name: str
@@ -56,15 +57,18 @@ class Difference:
     parts: int
     differing: tuple[PartDifference, ...]
     rows: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether all tasks have the same value."""
+        """Whether no difference was found."""
         return not self.differing
 
     def __str__(self) -> str:
         tasks = f"{len(self.tasks)} tasks" if len(self.tasks) > 2 else " and ".join(self.tasks)
         parts = "" if self.parts == 1 else f", in all {self.parts} parts"
+        if self.equal and self.hidden and self.parts == 1:
+            return f"{self.name} is of the same type on {tasks}; its content cannot be compared"
         if self.equal:
             return f"{self.name} is the same on {tasks}{parts}"
         own = sum(part.by_design for part in self.differing)
@@ -89,7 +93,9 @@ class Difference:
         ]
         more = len(self.differing) - len(shown)
         by_design = [_BY_DESIGN] if any(part.by_design for part in self.differing) else []
-        notes = [*([f"and {more} more parts"] if more else []), *by_design, *self.rows]
+        names = ", ".join(self.hidden[:_PLACES]) + ", …" * (len(self.hidden) > _PLACES)
+        hidden = [f"compared by their type alone: {names}"] if self.hidden and self.parts > 1 else []
+        notes = [*([f"and {more} more parts"] if more else []), *hidden, *by_design, *self.rows]
         return tables.bundle(("part", "equal on", "difference"), rows, notes, title=str(self))
 
 
