@@ -232,6 +232,38 @@ def test_notebook_names_come_as_code_or_data(tmp_path, monkeypatch):
     assert beside <= {file.name for file in path.iterdir()}
 
 
+def test_an_object_of_a_class_of_the_notebook_comes_after_the_class(tmp_path):
+    words = [sys.executable, "-c", EXPORTS_AN_OBJECT, tmp_path]
+    assert subprocess.run(words, capture_output=True, text=True).stderr == ""
+    config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+    done = run(tmp_path, TF_CONFIG=json.dumps(config))
+    assert done.stderr == "" and done.stdout.splitlines()[1] == "Conf(rate=0.5, kind=<Kind.A: 1>)"
+
+
+EXPORTS_AN_OBJECT = r"""
+import sys, dataclasses, enum
+from pathlib import Path
+from tfmagic.clusters.cells.cell_plan import RanCell
+from tfmagic.clusters.export.folder import write_folder
+from tfmagic.clusters.export.program import Setup, write_program
+from tfmagic.protocol.cluster_spec import ClusterShape
+source = (
+    "class Kind: replaced = True\n"
+    "class Kind(enum.Enum):\n    A = 1\n"
+    "@dataclasses.dataclass\nclass Conf:\n    rate: float\n    kind: Kind\n"
+)
+exec(source)
+In, conf = ["", source], Conf(0.5, Kind.A)
+setup = Setup("cells.", ClusterShape(1), {}, True)
+ran = RanCell(1, 1, "print(conf)", False, ("worker-0",), True)
+write_folder(Path(sys.argv[1]), write_program([ran], [], globals(), setup), ClusterShape(1))
+"""
+
+
+def test_a_name_that_the_notebook_has_no_more_is_named():
+    assert program(cell(1, "print(gone)")).left_out == ("gone, which the notebook does not have now",)
+
+
 def test_variables_that_no_program_can_have_are_named(tmp_path):
     def make():
         hidden = 1
@@ -248,7 +280,7 @@ def test_variables_that_no_program_can_have_are_named(tmp_path):
         import threading
 
         program(cell(1, "inside(), lock"), inside=make(), lock=threading.Lock())
-    with pytest.raises(TfmagicError, match="the cells are no program: 'await' outside function"):
+    with pytest.raises(TfmagicError, match="the cells are no program: 'await' outside function in cell 1; "):
         program(cell(1, "await x"), x=1)
     with pytest.raises(TfmagicError, match="get_ipython: a program has no notebook"):
         program(cell(1, "shell = get_ipython()"))
@@ -259,7 +291,7 @@ def test_failed_cells_are_left_out_and_cells_can_be_chosen():
     chosen, others = choose(ran, None)
     assert [c.prompt for c in chosen] == [3, 7] and [c.prompt for c in others] == [4]
     setup = Setup("cells.", SHAPES["workers"], {}, True)
-    assert write_program(chosen, others, {}, setup).left_out == ("cell 4, which failed",)
+    assert write_program(chosen, others, {"a": 1, "c": 2}, setup).left_out == ("cell 4, which failed",)
     chosen, others = choose(ran, range(4, 7))
     assert [c.prompt for c in chosen] == [4] and [c.prompt for c in others] == [3, 7]
     with pytest.raises(TfmagicError, match=r"it has run 3, 4 \(failed\), 7"):

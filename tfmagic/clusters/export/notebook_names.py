@@ -10,7 +10,9 @@ another value that pickles       data.pickle
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
+import io
 import pickle
 import sys
 import textwrap
@@ -32,6 +34,7 @@ class NotebookNames:
     Attributes:
         data: The content of data.npz and of data.pickle.
         problems: Names that a program cannot get, with the reason.
+        missing: Names that the notebook has not, or no longer.
     """
 
     namespace: Mapping[str, Any]
@@ -40,18 +43,23 @@ class NotebookNames:
     sources: list[str] = field(default_factory=list)
     data: dict[str, dict[str, Any]] = field(default_factory=lambda: {"data.npz": {}, "data.pickle": {}})
     problems: dict[str, str] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
     _seen: set[str] = field(default_factory=set)
 
     def add(self, names: Iterable[str]) -> None:
-        """Add names, and those that their functions need. A name that the notebook lacks is left out."""
+        """Add names, and those that their functions need."""
         for name in sorted(names):
             if name in self._seen:  # also since this loop began: a function before has needed it
                 continue
             self._seen.add(name)
             if name == "get_ipython":
                 self.problems[name] = "a program has no notebook"
-            elif name in self.namespace and name not in ("display", "In", "Out"):
+            elif name in ("display", "In", "Out"):
+                pass
+            elif name in self.namespace:
                 self._add(name, self.namespace[name])
+            elif not hasattr(builtins, name) and not name.startswith("__"):
+                self.missing.append(name)
 
     def _add(self, name: str, value: Any) -> None:
         found = inspect.unwrap(value) if callable(value) else value  # a tf.function has the user's inside
@@ -95,10 +103,27 @@ class NotebookNames:
         except Exception as error:  # the user's own __reduce__ can raise anything
             self.problems[name] = f"{type(error).__name__}: {error}"
             return
-        if b"__main__" in stream:
-            self.problems[name] = "it contains what the notebook defines"
+        if needed := _definitions_in(stream):
+            self.add(needed)
+            self.data["data.pickle"][name] = stream
+            self.sources.append(f"{name} = pickle.loads({name})  # an object of what is defined above")
         else:
             self.data["data.pickle"][name] = value
+
+
+def _definitions_in(stream: bytes) -> set[str]:
+    """Return the names of the notebook's functions and classes that a pickle refers to."""
+    found = set()
+
+    class Reader(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            if module == "__main__":
+                found.add(name.partition(".")[0])
+            return super().find_class(module, name)
+
+    if b"__main__" in stream:
+        Reader(io.BytesIO(stream)).load()
+    return found
 
 
 def _import_of(name: str, value: Any) -> str:
@@ -138,7 +163,7 @@ def _source_of(value: types.FunctionType | type, namespace: Mapping[str, Any]) -
         pass
     for cell in reversed(namespace.get("In", ())):
         try:
-            statements = ast.parse(cell).body
+            statements = ast.parse(cell).body[::-1]
         except SyntaxError:
             continue
         for node in statements:

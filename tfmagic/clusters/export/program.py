@@ -93,6 +93,7 @@ def write_program(
         )
     notes = [f"cell {cell.prompt}, which failed" for cell in others if not cell.succeeded]
     notes += [f"{magic} of cell {cell.prompt}" for cell, part in parts.items() for magic in part.left_out]
+    notes += [f"{name}, which the notebook does not have now" for name in names.missing]
     body = [_section(cell, part.text, setup.shape) for cell, part in parts.items() if part.text.strip()]
     code = "\n".join([*names.imports, *names.sources, *body, *(i for p in parts.values() for i in p.imports)])
     needs_tfmagic = bool(re.search(r"\btfmagic\b", code)) or (
@@ -103,10 +104,20 @@ def write_program(
         compile(text, "main.py", "exec", dont_inherit=True)
     except SyntaxError as error:
         raise TfmagicError(
-            f"the cells are no program: {error.msg} at  {(error.text or '').strip()} ; nothing was written. "
-            "Leave such a cell out with --cells"
+            f"the cells are no program: {error.msg}{_place_of_error(parts)}; nothing was written. Put what "
+            "awaits into an `async def`, and call that with asyncio.run(), or choose other cells with --cells"
         ) from None
     return Program(text, names, needs_tfmagic, tuple(notes))
+
+
+def _place_of_error(parts: Mapping[RanCell, Translated]) -> str:
+    """Return which cell is no program by itself, as the end of a sentence, or ""."""
+    for cell, part in parts.items():
+        try:
+            compile(part.text, "main.py", "exec", dont_inherit=True)
+        except SyntaxError:
+            return f" in cell {cell.prompt}"
+    return ""
 
 
 def _names_of(
