@@ -316,6 +316,18 @@ CRASH = """\
   File "/home/me/train.py", line 4 in look
   File "/home/me/train.py", line 9 in <module>
 """
+GROUP = """\
+  + Exception Group Traceback (most recent call last):
+  |   File "/home/me/train.py", line 8, in save
+  |     raise ExceptionGroup("g", [error])
+  | ExceptionGroup: g (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/home/me/train.py", line 2, in write
+    |     raise KeyError("inner")
+    | KeyError: 'inner'
+    +------------------------------------
+"""
 
 
 @pytest.mark.parametrize(
@@ -323,6 +335,7 @@ CRASH = """\
     [
         (TRACEBACK, False, "/home/me/train.py, line 12, in step"),
         (CRASH, True, "/home/me/train.py, line 4, in look"),
+        (GROUP, False, "/home/me/train.py, line 8, in save"),
         ('  File "t.py", line 3\n    x = (\nSyntaxError: never closed', False, "t.py, line 3"),
         ('  File "/a/site-packages/b.py", line 5, in c\n', False, "/a/site-packages/b.py, line 5, in c"),
         ("ValueError: bad", False, ""),

@@ -39,10 +39,15 @@ def test_a_signal_without_a_name_is_described_by_its_number():
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(0, "os._exit"), (1, "exited with code 1"), (139, "SIGSEGV"), (255, "exited with code 255")],
+    [(0, "os._exit"), (1, "exited with code 1"), (139, "SIGSEGV")],
 )
 def test_exit_codes_are_described(code, words):
     assert words in describe_end(TaskExited(A, 1, code))
+
+
+def test_an_exit_code_beyond_the_signals_is_that_of_the_program():
+    assert describe_end(TaskExited(A, 1, 128 + 64)).endswith("SIGRTMAX of a program that it ran")
+    assert describe_end(TaskExited(A, 1, 255)) == "exited with code 255"  # sys.exit(-1)
 
 
 def test_a_lost_task_is_described_with_its_reason():

@@ -35,12 +35,27 @@ def found(source, **environ):
         "import os\nx = os.environ['{}'] = '3'",
         "import os\nif __name__ == '__main__':\n    os.environ['{}'] = '3'",
         "import os\nwith open('f') as file:\n    os.environ['{}'] = '3'",
+        "import os\ndef set_up():\n    os.environ['{}'] = '3'\nset_up()",
     ],
 )
 def test_each_way_to_set_a_variable_is_found(line):
     line = line.format(LEVEL)
     assert found(f"{line}\nimport tensorflow as tf") == {LEVEL: "3"}
     assert found(f"{line}\nimport tensorflow as tf", **{LEVEL: "3"}) == {}  # the import sees it anyway
+
+
+def test_a_function_that_imports_tensorflow_is_read_where_it_is_called():
+    main = "def main():\n    import os\n    os.environ['{}'] = '3'\n    import keras\n    os.environ['X'] = '1'\n"
+    main += (
+        "    return main()\nif __name__ == '__main__':\n    x = main()\n    os.environ['KERAS_HOME'] = 'late'"
+    )
+    assert found(main.format(LEVEL)) == {LEVEL: "3"}
+    with_early_end = (
+        "import os, sys\ndef f():\n    if sys.argv: return\n    os.environ['{}'] = '3'\nf()\nimport keras"
+    )
+    assert found(with_early_end.format(LEVEL)) == {LEVEL: UNKNOWN}
+    with_argument = "import os\ndef f(level):\n    os.environ['{}'] = level\nf('3')\nimport keras"
+    assert found(with_argument.format(LEVEL)) == {LEVEL: UNKNOWN}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def describe_end(end: TaskExited | TaskLost, oom_kills: int | None = None) -> st
         return f"was ended by {name}" + (f" ({cause})" if cause else "")
     if not end.exit_code:
         return "exited with code 0: something in the cell ended the process, such as os._exit(0)"
-    if end.exit_code > _SHELL_SIGNAL:
+    if _SHELL_SIGNAL < end.exit_code < _SHELL_SIGNAL + signal.NSIG:
         name, _ = name_signal(end.exit_code - _SHELL_SIGNAL)
         return f"exited with code {end.exit_code}, which often stands for {name} of a program that it ran"
     return f"exited with code {end.exit_code}"

@@ -4,9 +4,9 @@
     import keras                            in a task, TensorFlow was imported before the program began
 
 So the source is read before the cluster starts, and TensorFlow is imported under what it sets: `obey`. Only
-what certainly runs before the first import of TensorFlow counts: statements of the module's level, with
-literal values. (What `tf.keras` is, TensorFlow decides at its first use.) About other values, and about a
-cluster that runs already, `tell` says what to write instead.
+what certainly runs before the first import of TensorFlow counts: statements of the module's level and of the
+functions that these call, with literal values. (What `tf.keras` is, TensorFlow decides at its first use.)
+About other values, and about a cluster that runs already, `tell` says what to write instead.
 """
 
 from __future__ import annotations
@@ -52,11 +52,13 @@ class _Reader:
         names: What names of the program mean, of `os` and its parts.
         found: The values that variables have by then: None for a removed one, `UNKNOWN` for one that only
             the run can tell.
+        functions: The functions of the program by name.
     """
 
     environ: Mapping[str, str]
     names: dict[str, str] = field(default_factory=lambda: {"os": _OS})
     found: dict[str, object] = field(default_factory=dict)
+    functions: dict[str, ast.FunctionDef] = field(default_factory=dict)
 
     def read(self, statements: Iterable[ast.stmt], is_certain: bool = True) -> bool:
         """Return whether TensorFlow was imported."""
@@ -73,11 +75,12 @@ class _Reader:
                 if module == _OS and not level:
                     self.names |= {a.asname or a.name: f"{_OS}.{a.name}" for a in names}
                 return not level and bool(_TENSORFLOW.match(module or ""))
-            case ast.Assign(value=ast.Call(call, [ast.Constant(str(module)), *_])):
-                return _imports(call, module)
-            case ast.Expr(ast.Call(call, [ast.Constant(str(module)), *_])):
-                return _imports(call, module)
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            case ast.Assign(value=ast.Call() as call) | ast.Expr(ast.Call() as call):
+                return self._read_call(call, is_certain)
+            case ast.FunctionDef():
+                self.functions[node.name] = node
+                return False
+            case ast.AsyncFunctionDef() | ast.ClassDef():
                 return False
             case ast.If(test, body, orelse):
                 is_main = ast.unparse(test).replace('"', "'") == "__name__ == '__main__'"
@@ -88,6 +91,18 @@ class _Reader:
         blocks += [part.body for block in blocks for part in block if hasattr(part, "type")]
         inner = [part for block in blocks for part in block if isinstance(part, ast.stmt)]
         return bool([imports for part in inner if (imports := self._read_one(part, False))])
+
+    def _read_call(self, call: ast.Call, is_certain: bool) -> bool:
+        match call:
+            case ast.Call(ast.Name(name)) if function := self.functions.pop(name, None):  # it may call itself
+                before_end = [part for part in ast.walk(function) if part is not function.body[-1]]
+                may_end = any(isinstance(part, ast.Return) for part in before_end)
+                imports = self.read(function.body, is_certain and not may_end)
+                self.functions[name] = function
+                return imports
+            case ast.Call(called, [ast.Constant(str(module)), *_]):
+                return _imports(called, module)
+        return False
 
     def _meaning(self, node: ast.expr) -> str:
         """Return the dotted name of a part of `os`; "" for anything else."""

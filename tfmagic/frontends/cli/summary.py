@@ -29,7 +29,7 @@ from tfmagic.system.advice import program_name
 _SIGNALLED = 128  # a shell adds the number of the signal
 _TAIL_LINES = 20
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
-_PLACE = re.compile(r'^ *File "([^"]+)", line (\d+)(?:, in (\S+)| in (\S+))?', re.MULTILINE)
+_PLACE = re.compile(r'^(?:  \| )? *File "([^"]+)", line (\d+)(?:, in (\S+)| in (\S+))?', re.MULTILINE)
 
 
 class StopReason(enum.Enum):
