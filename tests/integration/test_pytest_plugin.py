@@ -101,6 +101,10 @@ def test_the_class_of_an_error_is_that_of_the_module(tfcluster):
         tfcluster.run(raise_mine)
 
 
+def test_that_is_skipped_by_a_task(tfcluster):
+    tfcluster.run(pytest.importorskip, "no_such_module")
+
+
 @pytest.mark.tfcluster(workers=1)
 class TestMarked:
     def test_a_class_is_marked(self, tfcluster):
@@ -304,7 +308,7 @@ def everything(tmp_path_factory):
 
 def test_a_suite_with_everything(everything):
     folder, out = everything
-    assert re.search(r"\n=+ 4 failed, 23 passed, 6 errors in ", out), out[-2000:]
+    assert re.search(r"\n=+ 4 failed, 23 passed, 1 skipped, 6 errors in ", out), out[-2000:]
     assert not alive(pids_in(folder))
 
     failed = section(out, "test_that_fails_on_a_task")

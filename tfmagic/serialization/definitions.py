@@ -63,6 +63,12 @@ def find(module: str, path: str) -> Reduced:
     return pkgutil.resolve_name, (f"{module}:{path}",)
 
 
+def _module_with(cls: type) -> str:
+    """Return the loaded module that has a class under its name; "" if none has."""
+    loaded = [(name, module) for name, module in sys.modules.items() if name != "__main__"]
+    return next((name for name, module in loaded if vars(module).get(cls.__qualname__) is cls), "")
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """Stands in a pickle: there, the unpickler adds a part to a definition that it has made.
@@ -155,6 +161,8 @@ class ByValue:
         return *made, code.state, None, None, code.fill
 
     def _reduce_class(self, cls: type) -> Reduced:
+        if cls.__module__ == "builtins" and (module := _module_with(cls)):  # as pytest says of `Skipped`
+            return find(module, cls.__qualname__)
         parts = classes.take_apart(cls)
         code, data = _parted(parts.space)
         has_data = bool(data or parts.members)
