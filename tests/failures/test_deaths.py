@@ -159,3 +159,13 @@ def test_a_task_in_a_barrier_is_shown_at_its_line_of_the_cell():
         f'  File "{ours}/task/shell.py", line 9 in _execute\n  File "<string>", line 1 in <module>\n'
     )
     assert stacks.group_stacks({"worker-0": text}) == 'worker-0:\n  File "<tfcluster-1>", line 3 in <module>'
+
+
+def test_a_task_in_a_function_without_python_code_is_not_said_to_be_between_cells():
+    ours = OUR_FOLDER.rstrip("/")
+    text = (
+        f'Current thread 0x1 (most recent call first):\n  File "{ours}/task/program.py", line 396 in _call\n'
+    )
+    assert stacks.group_stacks({"worker-0": text}).endswith(
+        "(between cells, or in a call without Python code)"
+    )

@@ -33,8 +33,10 @@ def test_a_writer_that_is_made_anew_closes_the_former(path):
     with SharedWriter(path, "a") as writer:
         writer.append("x", 2)
     assert former.closed and contents(path)["x"].tolist() == [1, 2]
-    with pytest.raises(SharedWriterError, match="has been closed here"):
+    with pytest.raises(SharedWriterError, match="was closed when this process opened the file once more"):
         former.append("x", 3)
+    with pytest.raises(SharedWriterError, match="has been closed here"):
+        writer.append("x", 3)
 
 
 def test_an_unreferenced_writer_is_closed(path):

@@ -796,8 +796,10 @@ def test_a_pool_raises_a_death_and_then_starts_a_new_process():
         if task_id() == 1:
             os._exit(4)
 
-    with pytest.raises(UnexpectedSubprocessExitError, match="worker-1 exited with exit code 4"):
+    with pytest.raises(UnexpectedSubprocessExitError, match="worker-1 exited with exit code 4") as caught:
         pool.run(die)
+    assert str(caught.value).endswith("The next call starts a new process.")
+    assert "revive" not in str(caught.value)  # a pool has no such method
     first, second = pool.run(fn_that_returns_pid)
     assert first == pids[0] and second != pids[1]
     assert pool.run(fn_that_sets_global, args=(5,)) == [5, 5]

@@ -17,6 +17,7 @@ from tfmagic.system import memory
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 
+NEXT_STEP = "Go on with:"  #: Begins the last line of a `TaskDied`.
 _TAIL_LINES = 20
 _NEARLY_ALL = 0.7  # share of the memory limit: SIGKILL after a higher peak is probably the OOM killer
 _CELL_FRAME = re.compile(ipython_tracebacks.CELL_FILE + r", line (\d+)")
@@ -107,7 +108,7 @@ def died_error(
 
 def _died(task: TaskId, end: TaskExited | TaskLost, lines: list[str]) -> TaskDied:
     how = (
-        f"Go on with:  {Step('revive')}   (or {Step('restart', task)}) which brings it back and keeps the "
+        f"{NEXT_STEP}  {Step('revive')}   (or {Step('restart', task)}) which brings it back and keeps the "
         f"other tasks' variables; make strategies again. New processes for all:  {Step('restart')}"
     )
     return TaskDied("\n".join([*lines, how]), task.name, getattr(end, "exit_code", None))

@@ -8,6 +8,7 @@ from typing import Any
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import TaskDied
+from tfmagic.failures.deaths import NEXT_STEP
 from tfmagic.multi_process_runner import setup
 from tfmagic.multi_process_runner.processes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import ClusterSpecDict
@@ -68,7 +69,9 @@ class MultiProcessPoolRunner:
         try:
             results = cluster.run(call, *(args or ()))
         except TaskDied as error:
-            message = f"Subprocess {error.task} exited with exit code {error.exit_code}. {error}"
+            how = str(error).partition(NEXT_STEP)[0].rstrip()
+            message = f"Subprocess {error.task} exited with exit code {error.exit_code}. {how}\n"
+            message += "The next call starts a new process."
             raise UnexpectedSubprocessExitError(message, MultiProcessRunnerResult([], [])) from error
         return [value for value in results.values() if value is not None]
 

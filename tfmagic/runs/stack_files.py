@@ -20,6 +20,7 @@ _WAIT_S = 1.0  # a fault handler answers within milliseconds or not at all
 _LOOK_S = 0.02
 _ANSWERS = ("ready", "running")  # before, a process has no fault handler, and the signal would end it
 _LIBRARY = re.compile(r'File ".*(/site-packages/|/lib/python3\.\d+/)')
+_NO_FRAME = "  (between cells, or in a call without Python code)"
 
 
 def stack_offsets(run: RunFolder, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
@@ -72,7 +73,7 @@ def group_stacks(stacks: Mapping[str, str], notes: Mapping[str, str] | None = No
     grouped: dict[str, list[str]] = {}
     for name, text in stacks.items():
         note = (notes or {}).get(name, "")
-        grouped.setdefault(note + (_by_threads(text) or "  (between cells)"), []).append(name)
+        grouped.setdefault(note + (_by_threads(text) or _NO_FRAME), []).append(name)
     return "\n".join(f"{', '.join(names)}:\n{text}" for text, names in grouped.items())
 
 

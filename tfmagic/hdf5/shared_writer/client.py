@@ -92,6 +92,7 @@ class SharedWriter:
         self._copy_of = copy_of  # the process that writes for the notebook's `SharedWriter`, or 0
         self._owner = sessions.Owner()  # used outside of cells
         self.closed: bool = False  # takes no more rows
+        self._has_given_way = False
         self._thread = threading.current_thread()  # the thread that opened it
         self._known: dict[str, tuple[str, tuple[int, ...]]] = {}  # dtype and shape of a row, by dataset
 
@@ -174,7 +175,9 @@ class SharedWriter:
 
     def _connected(self) -> Connection:
         if self.closed:
-            raise SharedWriterError(f"{self.path} has been closed here; open it again to append")
+            end = "was closed when this process opened the file once more; append to that SharedWriter"
+            end = end if self._has_given_way else "has been closed here; open it again to append"
+            raise SharedWriterError(f"{self.path} {end}")
         if self._connection is None:  # a copy, used for the first time
             self._connect()
         assert self._connection is not None
@@ -210,6 +213,7 @@ class SharedWriter:
                 f"{self.path} is open in the thread {self._thread.name} of this process: let threads share "
                 "that SharedWriter, each may call its append"
             )
+        self._has_given_way = True
         self.close()
 
     def _reach_writer(self) -> tuple[Channel, bool]:
