@@ -1,10 +1,12 @@
 """Each lesson, run as a learner does: its claims hold, wrong answers are found, and solutions are right."""
 
 import ast
+import importlib.util
 import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -17,6 +19,11 @@ from tfmagic.frontends.course.classroom import solutions
 from tfmagic.frontends.course.classroom import wrong_answers as plain_wrong_answers
 from tfmagic.frontends.course.exercises import find
 
+_spec = importlib.util.spec_from_file_location(
+    "course_script", Path(__file__).parents[2] / "scripts" / "course.py"
+)
+record = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(record)
 NAMES = [path.name for path in course.lesson_files()]
 
 
@@ -83,10 +90,6 @@ def test_a_lesson_has_all_its_parts(name):
             ast.parse(cell.source)
     assert any(cell.get("outputs") for cell in notebook.cells), "outputs of a real run"
     assert "**After this lesson you can**" in sources[0] and "tfmagic.course.reset()" in text
-    said = re.search(r"About (\d+) minutes to read and run, and (\d+) for the exercises", sources[0])
-    reading = len(reads(notebook).split()) / 150  # words a minute; 20 s for each cell, 30 s to predict
-    reading += sum(cell.cell_type == "code" for cell in notebook.cells) / 3 + text.count("**Predict:**") / 2
-    assert abs(int(said[1]) - reading) < 3.5 and int(said[2]) == 4 * len(numbers)
 
 
 def reads(notebook):
@@ -107,19 +110,46 @@ def test_words_that_lessons_explain_are_in_the_glossary():
                 assert word in text.replace("`", ""), f"{word}, lesson {number}"
 
 
-def test_teachers_are_told_the_minutes_of_the_lessons():
-    page = (course.lesson_files()[0].parents[2] / "docs" / "teaching.md").read_text()
-    rows = re.findall(
-        r"^\| \[(\d+)\. .*\]\(../notebooks/course/(\S+)\) \| (\d+) min \| (\d+) min \|", page, re.M
-    )
-    told = {name: (int(reading), int(exercises)) for _, name, reading, exercises in rows}
-    said = {}
+def test_learners_and_teachers_are_told_the_measured_minutes(tmp_path, monkeypatch):
+    """The script that records a lesson writes the numbers; written again from its data they are the same."""
+    page, totals = record.TEACHING.read_text("utf-8"), []
     for path in course.lesson_files():
-        first = nbformat.read(path, as_version=4).cells[0].source
-        said[path.name] = tuple(map(int, re.search(r"About (\d+) minutes .* and (\d+) for", first).groups()))
-    assert told == said
-    totals = re.search(r"^\| all \| (\d+) min \| (\d+) min", page, re.M).groups()
-    assert tuple(map(int, totals)) == tuple(map(sum, zip(*said.values(), strict=True)))
+        notebook = nbformat.read(path, as_version=4)
+        running_s = notebook.metadata.tfmagic.running_s
+        assert 1 < running_s < 120
+        row = round(running_s), *record.minutes(notebook)
+        assert (
+            f"About {row[1]} minutes to read and run, and {row[2]} for the exercises"
+            in notebook.cells[0].source
+        )
+        assert f"(../notebooks/course/{path.name}) | {row[0]} s | {row[1]} min | {row[2]} min |" in page
+        totals.append(row)
+    assert "| all | {} s | {} min | {} min |".format(*map(sum, zip(*totals, strict=True))) in page
+    monkeypatch.setattr(record, "TEACHING", tmp_path / "teaching.md")
+    record.TEACHING.write_text(re.sub(r"\| \d+ s \| \d+ min", "| 9 s | 9 min", page), "utf-8")
+    record.write_timetable()
+    assert record.TEACHING.read_text("utf-8") == page
+    assert all(str(rate) in page for rate in (record.WORDS_A_MINUTE, round(60 * record.CODE_LINES_A_MINUTE)))
+
+
+def test_a_recorded_lesson_has_the_time_of_its_cells(tmp_path, monkeypatch):
+    cells = ["import time", "time.sleep(0.3)", "1 + 1"]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    first = "About 0 minutes to read and run, and 0 for the exercises."
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(first + " word" * 175 * 12))
+    nbformat.write(notebook, tmp_path / "99-short.ipynb")
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(record, "TEACHING", tmp_path / "teaching.md")
+    record.TEACHING.write_text("| [99](../notebooks/course/99-short.ipynb) | ?\n| all | ?\n")
+    for words, shows in ((["--times"], False), ([], True)):
+        assert record.main(words) == 0
+        made = nbformat.read(tmp_path / "99-short.ipynb", as_version=4)
+        assert made.metadata.tfmagic.running_s >= 0.3
+        assert made.cells[0].source.startswith("About 10 minutes to read and run, and 0 for")
+        assert bool(made.cells[3].outputs) == shows and not made.cells[3].metadata
+    assert re.search(
+        r"99-short.ipynb\) \| \d+ s \| 10 min \| 0 min \|\n\| all \| ", record.TEACHING.read_text()
+    )
 
 
 def test_files_of_the_repository_that_lessons_name_are_there():
