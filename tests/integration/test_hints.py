@@ -1,6 +1,9 @@
 """Provokes every trap that tfmagic.failures.hints knows, with TensorFlow's own messages, never copies."""
 
+import re
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -150,6 +153,43 @@ def test_rows_that_fit_never_reads_are_counted(cluster_of_module, capsys, cure):
     else:
         assert set(steps.values()) == {4}, "4 steps of 2 rows: 8 of 16"
         assert said.count("1/2 of the rows") == 2 and "steps_per_epoch=8" in said, said
+
+
+@pytest.mark.parametrize("keras", [3, 2])
+def test_what_keras_does_not_say_is_said_in_scripts_and_with_both_versions(tmp_path, keras):
+    """Keras 2 keeps one mean of the statistics of all tasks, so there it has nothing to say."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        """
+import numpy as np
+import tensorflow as tf
+import tfmagic
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+layers = tf.keras.layers
+with strategy.scope():
+    model = tf.keras.Sequential([layers.InputLayer([2]), layers.BatchNormalization(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    differs = tfmagic.current_task().index == 0
+    model.set_weights([np.full(weights.shape, 0.5 + differs) for weights in model.get_weights()])
+rows = np.random.default_rng(0).normal(size=[16, 2])
+model.fit(rows, np.ones([16, 1]), batch_size=8, verbose=0, shuffle=False)
+print("moving mean", model.layers[-2].moving_mean.numpy())
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+model.fit(tf.data.Dataset.from_tensor_slices((rows, np.ones([16, 1]))).batch(4).with_options(options), verbose=0)
+"""
+    )
+    command = [sys.executable, "-m", "tfmagic", "run", "--workers", "2", "--keras", str(keras), str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    means = re.findall(r"moving mean (.*)", done.stdout)
+    assert len(set(means)) == keras - 1 and len(means) == 2
+    own = scope_hint.STATISTICS_HINT.partition("{layers} ")[2]
+    assert done.stdout.count(own) == (2 if keras == 3 else 0)
+    assert done.stdout.count("1/2 of the rows") == 2, done.stdout
+    assert done.stderr.count("hint: fit has left different weights on worker-0 and worker-1") == 1
+    assert "explain different-weights" in done.stderr and "%" not in done.stderr
 
 
 def test_keras_3_fits_under_parameter_servers():

@@ -37,6 +37,7 @@ from tfmagic.frontends.cli.doctor import case_of
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.printer import Printer, say
 from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, report_run, summarize
+from tfmagic.frontends.different_weights import different_weights
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
@@ -331,6 +332,8 @@ class ScriptRun:
             sys.stdout.flush()
         summary = summarize(self._one_shot, self._reason, self._args.timeout or seconds)
         sys.stderr.write(format_summary(summary))
+        if hint := different_weights(self._one_shot.reports):
+            say(hint)
         if self._args.json:
             print(as_json(report_run(self._one_shot, summary)))
         return summary.code

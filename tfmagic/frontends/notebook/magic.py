@@ -32,6 +32,7 @@ from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.arguments import ShapeOptions
 from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor, early_variables
+from tfmagic.frontends.different_weights import different_weights
 from tfmagic.frontends.notebook import (
     awaited_cells,
     detached_cells,
@@ -157,7 +158,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
                         display(job.profile)
                     if options.plan.watch and job.outcome is not None:
                         print(f"tfmagic: {reports.parting(options.plan.watch, job.outcome.outcomes)}")
-                said = reports.different_weights(job.outcome.outcomes) if job.outcome is not None else ""
+                said = different_weights(job.outcome.outcomes) if job.outcome is not None else ""
                 if said and options.view != "quiet":
                     print(f"tfmagic: {said}")
             finally:

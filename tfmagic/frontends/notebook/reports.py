@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import time
-from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -170,28 +169,6 @@ def parting(name: str, outcomes: Mapping[TaskId, object]) -> str:
     """Return at which step the tasks' values of a variable parted."""
     seen = {task.name: getattr(end, "watched", b"") for task, end in sorted(outcomes.items())}
     return describe_steps(name, seen, DIGEST_BYTES)
-
-
-def different_weights(outcomes: Mapping[TaskId, object]) -> str:
-    """Return a hint if `fit` has left different weights on tasks that trained one model, else ""."""
-    samples = [(task.name, getattr(end, "trained", b"")) for task, end in sorted(outcomes.items())]
-    trained = [(name, sample) for name, sample in samples if sample]
-    differ = [name for name, sample in trained if _differ(trained[0][1], sample)]
-    if not differ:
-        return ""
-    return (
-        f"hint: fit has left different weights on {trained[0][0]} and {', '.join(differ)}: all tasks add "
-        "equal gradients to the weights that they have, so these differed before. Load or set weights on all "
-        "tasks alike; %tfcluster diff compares a model. (%tfcluster explain different-weights)"
-    )
-
-
-def _differ(one: bytes, other: bytes) -> bool:
-    """Compare two samples of weights, but for the last digits, which processors can round differently."""
-    if one[:4] != other[:4] or len(one) != len(other):
-        return False  # models with other shapes
-    pairs = zip(array("f", one[4:]), array("f", other[4:]), strict=True)
-    return any(abs(a - b) > 1e-5 + 1e-3 * max(abs(a), abs(b)) or (a == a) != (b == b) for a, b in pairs)
 
 
 def rows_of_runs(runs: Iterable[RunFolder]) -> list[tuple[str, ...]]:

@@ -287,6 +287,13 @@ TABLE = PatchTable(
                 "scope_hint:looking",
             ),
             (
+                "a hint on weights",
+                f"{trainer}.make_train_function(force)",
+                "weights that one task alone has loaded stay different, without a word",
+                "different weights get no hint",
+                "trained_weights:noting",
+            ),
+            (
                 "charts of fit",
                 f"{callbacks}:CallbackList.__init__(callbacks, add_history)",
                 "the panel draws loss and metrics",
@@ -307,20 +314,20 @@ TABLE = PatchTable(
         only="strategies in keras",
     ),
     _keras(
-        "a hint on weights",
-        (f"{_TRAINER}:TensorFlowTrainer|Trainer.make_train_function(force)",),
-        "weights that one task alone has loaded stay different, without a word",
-        "different weights get no hint",
-        f"{_HERE}.trained_weights:noting",
-        only="strategies in keras",
-    ),
-    _keras(
         "a hint on rows",
         (f"{_TRAINER}:TFEpochIterator.__init__(distribute_strategy) uses _distributed_dataset",),
         "with the policy OFF a part of the rows is never read, without a word",
         "such data get no hint",
         f"{_HERE}.scope_hint:counting_rows",
         only="strategies in keras",
+    ),
+    _tf_keras(
+        "a hint on rows of tf_keras",
+        ("tf_keras.src.engine.data_adapter:DataHandler.__init__(x, steps_per_epoch) uses _inferred_steps",),
+        "with the policy OFF a part of the rows is never read, without a word",
+        "such data get no hint",
+        f"{_HERE}.scope_hint:counting_rows_of_keras_2",
+        only="strategies in tf_keras",
     ),
     _keras(
         KERAS_SCOPES,

@@ -3,7 +3,7 @@
 - A model that was made outside of ``strategy.scope()`` is trained by each task alone, and the copies drift
   apart: a model has the strategy of its creation.
 - BatchNormalization of Keras 3 keeps the moving statistics of the rows of its own task. Loss and weights are
-  equal on all tasks; what the trained model says is not.
+  equal on all tasks; what the trained model says is not. (That of Keras 2 uses their mean.)
 - With the policy OFF a strategy divides each batch by the number of replicas, and Keras makes as many steps
   as the data have batches: the rest of the rows is never read.
 """
@@ -80,12 +80,31 @@ def counting_rows(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, distribute_strategy: Any = None, *rest: Any, **more: Any) -> None:  # noqa: N807
         original(self, distribute_strategy, *rest, **more)
-        replicas, steps = distribute_strategy.num_replicas_in_sync, self.data_adapter.num_batches
-        if replicas > 1 and steps and not self.steps_per_epoch and _is_undivided((*rest, *more.values())):
-            words = {"replicas": replicas, "steps": steps, "all_steps": replicas * steps}
-            keras_saving.print_once(ROWS_HINT, **words)
+        if not self.steps_per_epoch:
+            _count_rows(distribute_strategy, self.data_adapter.num_batches, (*rest, *more.values()))
 
     return __init__
+
+
+def counting_rows_of_keras_2(original: Callable[..., None]) -> Callable[..., None]:
+    """Count the rows of each data set that tf_keras begins to read by itself."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, x: Any, *rest: Any, **more: Any) -> None:  # noqa: N807
+        import tensorflow as tf
+
+        original(self, x, *rest, **more)
+        if self._steps_per_epoch is None and more.get("distribute", True):  # False: `adapt` reads all rows
+            _count_rows(tf.distribute.get_strategy(), self._inferred_steps, (x,))
+
+    return __init__
+
+
+def _count_rows(strategy: Any, steps: int | None, given: Iterable[Any]) -> None:
+    replicas = strategy.num_replicas_in_sync
+    if replicas > 1 and steps and _is_undivided(given):
+        words = {"replicas": replicas, "steps": steps, "all_steps": replicas * steps}
+        keras_saving.print_once(ROWS_HINT, **words)
 
 
 def _is_undivided(given: Iterable[Any]) -> bool:

@@ -63,6 +63,7 @@ def _sample_of(variables: list[Any]) -> bytes:
     import tensorflow as tf
 
     some = variables[:: -(-len(variables) // _VARIABLES) or 1]
-    parts = [tf.cast(tf.reshape(variable.value, [-1])[:_NUMBERS], tf.float32).numpy() for variable in some]
+    values = (variable.value() if callable(variable.value) else variable.value for variable in some)
+    parts = [tf.cast(tf.reshape(value, [-1])[:_NUMBERS], tf.float32).numpy() for value in values]
     shapes = zlib.crc32(repr([tuple(variable.shape) for variable in variables]).encode())
     return struct.pack("<I", shapes) + b"".join(part.astype("<f4").tobytes() for part in parts)
