@@ -132,6 +132,7 @@ LESSON_06 = {
         _add_on_server("w.assign_add(number * number)", "range(1, 40)"),
         _add_on_server("w.assign(number * number)", "(40,)"),
         _add_on_server("w.assign_add(number * number)", begins=1.0),
+        "%%tfcluster --out squares\nfloat(sum(n * n for n in range(1, 41)))",
     ),
 }
 LESSON_07 = {
@@ -230,6 +231,7 @@ LESSON_10 = {
         "def report(error):\n    return {'worker-1': type(error).__name__}",
         "def report(error):\n    return {task: type(failure) for task, failure in error.failures.items()}",
         "def report(error):\n    return [type(failure).__name__ for failure in error.failures.values()]",
+        "def report(error):\n    return {'worker-1': 'KeyError', 'worker-2': 'ZeroDivisionError'}",
     ),
 }
 _RECORD = """
@@ -253,6 +255,8 @@ LESSON_11 = {
             place="if me.index: return\n    place = tfmagic.logdir.tensorboard_dir(folder)", step="step"
         ),
         _RECORD.format(place="place = tfmagic.logdir.tensorboard_dir(folder)", step="0"),
+        _RECORD.format(place="place = tfmagic.logdir.tensorboard_dir(folder)", step="step + 1"),
+        _RECORD.format(place="place = tfmagic.logdir.tensorboard_dir(folder)", step="2 - step"),
     ),
 }
 _SAVE = """
@@ -281,6 +285,7 @@ LESSON_13 = {
         f"%%tfcluster --out product\nstrategy.gather({_PART}, axis=1).numpy().tolist()",
         f'%%tfcluster --out product\nstrategy.reduce("MEAN", {_PART}, axis=None).numpy().tolist()',
         "%%tfcluster --out product\nfloat(tf.reduce_sum(x))",
+        "%%tfcluster --out product\n[7.5, 8.5]",
     ),
 }
 LESSON_14 = {
@@ -289,5 +294,6 @@ LESSON_14 = {
         "%%tfcluster --out left\nfor step in range(1, 11):\n    add_up(1)\nstep",
         "%%tfcluster --out left\nfor step in range(1, 11):\n    add_up(1)\n    break\nstep",
         "%%tfcluster --out left\n3 if me.index else 4",
+        "%%tfcluster --out left\n1",
     ),
 }

@@ -163,6 +163,8 @@ def find_fault(number: str, namespace: Mapping[str, Any]) -> str:
         chosen.check(Answers(namespace))
     except NotYet as fault:
         return str(fault)
+    except Exception as error:  # a value that the check does not expect, as a list of tensors
+        return f"the check cannot read the answer ({type(error).__name__}: {error})."
     return ""
 
 

@@ -32,6 +32,8 @@ def _(answers: Answers) -> None:
     right = sum(number * number for number in range(1, 41))
     expect(total <= right, "that is too much: did the sum begin at 0, and was each number used once?")
     expect(total == right, "that is too little: were all steps done, and was nothing overwritten?")
+    given = answers.numbers("given", "chief-0")["chief-0"]
+    expect(given == 40, f"the sum is right, but workers were given {given:g} steps for the 40 numbers.")
 
 
 @exercise(

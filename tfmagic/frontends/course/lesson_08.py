@@ -1,5 +1,6 @@
 """Lesson 8: killing workers."""
 
+from numbers import Integral
 from typing import Any
 
 from tfmagic.frontends.course.exercises import Answers, exercise, expect
@@ -35,7 +36,7 @@ def _(answers: Answers) -> None:
     for name in ("second", "fresh"):
         found = answers.results(name, "worker-0", "worker-1")
         expect(
-            all(isinstance(x, list) and all(isinstance(n, int) for n in x) for x in found.values()),
+            all(isinstance(x, list) and all(isinstance(n, Integral) for n in x) for x in found.values()),
             "`count_to` should still return the list of the numbers that it has counted.",
         )
         expect(found["worker-0"] == found["worker-1"], f"the two workers counted differently: {dict(found)}")

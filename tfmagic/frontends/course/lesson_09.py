@@ -55,6 +55,8 @@ def _(answers: Answers) -> None:
         ({"worker-0": (0.14, 0.64), "worker-1": (0.62, 0.14)}, "worker-1"),
         ({"worker-0": (2.0, 0.1), "worker-1": (0.4, 1.7), "worker-2": (0.5, 1.6)}, "worker-0"),
         ({"worker-0": (1.0, 0.2), "worker-1": (1.1, 0.1), "worker-2": (1.05, 0.15)}, None),
+        ({"worker-0": (0.7, 0.3), "worker-1": (1.0, 0.0)}, None),
+        ({"worker-0": (1.0, 0.0), "worker-1": (0.6, 0.4)}, "worker-0"),
         ({"chief-0": (0.3, 0.7), "worker-0": (0.8, 0.2), "worker-1": (0.9, 0.1)}, "worker-1"),
     )
     for pairs, right in cases:

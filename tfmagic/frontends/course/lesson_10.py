@@ -1,6 +1,6 @@
 """Lesson 10: errors and debugging."""
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
 
 
 @exercise(
@@ -47,3 +47,15 @@ def _(answers: Answers) -> None:
         found == {"worker-1": "KeyError", "worker-2": "ZeroDivisionError"},
         "these are not the types of their exceptions.",
     )
+    report = answers.value("report")
+    expect(callable(report), "`report` should be a function of an exception.")
+    said, right = result_of(report, _other_failure()), {"worker-0": "OSError", "worker-3": "TypeError"}
+    expect(said == right, f"of another exception it should report {right}, and reports {said!r}.")
+
+
+def _other_failure() -> BaseException:
+    """Return an exception as another cell would raise it."""
+    error = OSError("no disk")
+    vars(error)["failures"] = {"worker-0": error, "worker-3": TypeError("no number")}
+    error.__notes__ = ["raised on worker-0", "also on worker-3: TypeError: no number"]
+    return error

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,11 @@ def _(answers: Answers) -> None:
     expect(found.get("workers") == 2, '"workers" should be the number of workers, from the cluster spec.')
     script = answers.text("script")
     three, with_chief = {"worker": ["a:1", "b:1", "c:1"]}, {"chief": ["a:1"], "worker": ["b:1", "c:1"]}
+    with_server = {"ps": ["a:1"], "worker": ["b:1"]}
     for cluster, chief, said in (
         (three, ("worker", 0), "of three workers"),
         (with_chief, ("chief", 0), "of a chief and two workers"),
+        (with_server, ("worker", 0), "of a parameter server and a worker"),
     ):
         results = _results_of(script, cluster)
         where = f"run by hand in a cluster {said},"
@@ -60,7 +62,7 @@ def _(answers: Answers) -> None:
     expect(callable(configs), "`configs` should be a function of the hosts and the port.")
     for hosts, port in ((["alpha", "beta", "gamma"], 2222), (["10.0.0.5", "10.0.0.6"], 4000)):
         try:
-            found = list(configs(hosts, port))
+            found = list(configs(list(hosts), port))
         except Exception as error:
             expect(False, f"it raises {type(error).__name__}: {error}")
         expect(len(found) == len(hosts), f"for {len(hosts)} machines it returns {len(found)} TF_CONFIGs.")
@@ -92,13 +94,16 @@ def _(answers: Answers) -> None:
 def _(answers: Answers) -> None:
     unreachable: Any = answers.value("unreachable")
     expect(callable(unreachable), "`unreachable` should be a function of a list of addresses.")
-    with (
-        socket.create_server(("127.0.0.1", 0)) as open_server,
-        socket.create_server(("127.0.0.1", 0)) as gone,
-    ):
-        here, closed = (f"127.0.0.1:{server.getsockname()[1]}" for server in (open_server, gone))
-        gone.close()
-        for addresses, right in (([here, closed], [closed]), ([here], []), ([closed], [closed])):
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        here, closed, also = (f"127.0.0.1:{server.getsockname()[1]}" for server in servers)
+        for gone in servers[1:]:
+            gone.close()
+        for addresses, right in (
+            ([here, closed], [closed]),
+            ([here], []),
+            ([closed, here, also], [closed, also]),
+        ):
             try:
                 said = list(unreachable(addresses))
             except Exception as error:
@@ -125,9 +130,12 @@ def _results_of(script: str, cluster: dict[str, list[str]]) -> dict[tuple[str, i
             own.mkdir()
             config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
             environ = {**os.environ, "TF_CONFIG": config}
-            done = subprocess.run(
-                [sys.executable, path, own], env=environ, capture_output=True, text=True, timeout=60
-            )
+            try:
+                done = subprocess.run(
+                    [sys.executable, path, own], env=environ, capture_output=True, text=True, timeout=20
+                )
+            except subprocess.TimeoutExpired:
+                expect(False, f"as {kind}-{index} of {cluster}, the script does not end within 20 s.")
             error = done.stderr.strip().splitlines()[-1:] or [""]
             expect(done.returncode == 0, f"as {kind}-{index} of {cluster}, the script fails: {error[0]}")
             if (own / "result.json").exists():

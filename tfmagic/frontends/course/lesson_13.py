@@ -2,6 +2,8 @@
 
 from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
 
+_ROWS = ((0, ((1, 2), (3, 4))), (2, ((5, 6), (7, 8))))  # of the matrix of 13.2, and where they begin
+
 
 @exercise(
     "13.1",
@@ -13,11 +15,13 @@ def _(answers: Answers) -> None:
     expect(callable(place), "`place` should be a function of three numbers.")
     for case, right in (
         ((1e9, 1, 80), "one device"),
-        ((4e9, 8, 80), "one device"),
+        ((3.9e9, 8, 80), "one device"),
         ((4.5e9, 8, 80), "sharded"),
         ((7e9, 2, 80), "sharded"),
         ((9e9, 2, 80), "nowhere"),
         ((5e9, 1, 80), "nowhere"),
+        ((1e9, 4, 16), "sharded"),
+        ((7e9, 1, 180), "one device"),
     ):
         said = result_of(place, *case)
         known = isinstance(said, str) and said in ("one device", "sharded", "nowhere")
@@ -33,18 +37,26 @@ def _(answers: Answers) -> None:
 )
 def _(answers: Answers) -> None:
     product = answers.results("product", "worker-0", "worker-1")
-    alone = {"worker-0": [7, 10], "worker-1": [43, 50]}
+    x: list[int] = answers.value("x_row", list, "the list of the cell above")
+    parts = [[x[n] * a + x[n + 1] * b for a, b in zip(*rows, strict=True)] for n, rows in _ROWS]
+    right = [sum(pair) for pair in zip(*parts, strict=True)]
+    alone = dict(zip(product, parts, strict=True))
     for task, value in product.items():
         value = value.tolist() if hasattr(value, "tolist") else value
         value = value[0] if isinstance(value, list) and len(value) == 1 else value
         is_list = isinstance(value, list) and all(isinstance(number, int | float) for number in value)
         expect(is_list, f"{task} should return a list of numbers, and returned {value!r}.")
-        expect(value != [7, 10, 43, 50], "the parts stand side by side: that is right for columns, not rows.")
-        expect(value != [25, 30], "each number is half of what it should be: parts add up, to no mean.")
+        expect(
+            value != parts[0] + parts[1], "the parts stand side by side: that is right for columns, not rows."
+        )
+        expect(
+            value != [number / 2 for number in right],
+            "each number is half of what it should be: parts add up, to no mean.",
+        )
         expect(
             value != alone[task], f"{task} returned what its own rows give; the other worker's are missing."
         )
-        expect(value == [50, 60], f"{value} is not the product of `x` and all four rows.")
+        expect(value == right, f"{value} is not the product of `x` and all four rows.")
 
 
 @exercise(
