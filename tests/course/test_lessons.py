@@ -234,6 +234,7 @@ def test_sharding(lessons):
     assert "numbers-00001-of-00002.tfrecord" in run.shown("import os")
     broken = run.after("## Break it")
     assert "step 2 uses 3 rows" in broken and "step 3" not in broken and "stopped on worker-0" in broken
+    assert "not enough for the required 2 shards" in run.after("Now the question of this lesson")
     cure = run.after("The second one, in new processes")
     assert "new processes" in cure
     jointly = str([c.outputs for c in run.notebook.cells if "def count_rows" in c.source])
@@ -399,6 +400,19 @@ def test_off_to_real_machines(lessons):
     failed = run.after("**Predict:** `worker-0` ends well")
     assert "tfmagic: worker-1 failed" in failed and "read.py, line 6" in failed and "exit code 1" in failed
     assert run.shown("_exit_code").strip() == "1"
+
+
+def test_the_script_of_lesson_12_is_saved_by_the_chief_alone_where_there_is_one(tmp_path):
+    (path,) = [path for path in course.lesson_files() if path.name.startswith("12")]
+    cells = [cell.source for cell in nbformat.read(path, as_version=4).cells]
+    (script,) = [source for source in cells if source.startswith("%%writefile {folder}/train.py\n")]
+    (tmp_path / "train.py").write_text(script.partition("\n")[2])
+    options = ["--workers", "1", "--chief", str(tmp_path / "train.py"), str(tmp_path)]
+    command = [sys.executable, "-m", "tfmagic", "run", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"saved by .*", done.stdout) == ["saved by chief 0"]
+    assert done.stdout.count("trained to 3.0 with 2") == 2
 
 
 def test_when_to_distribute(lessons):
