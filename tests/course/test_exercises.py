@@ -141,6 +141,27 @@ def test_what_an_earlier_try_has_left_is_not_the_answer(capsys):
     )
 
 
+def test_a_second_check_after_a_failed_try_says_the_same():
+    """Checks and hints are cells as well, and come between the failed try and the check."""
+    code = """
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+    import tfmagic
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    right, check = "def steps(rows, batch): return min(rows) // batch", "import tfmagic; tfmagic.course.check('4.2')"
+    raising, hint = check.replace("')", "', raises=True)"), check.replace("check", "hint")
+    for cell in (right, check, "steps = undefined", check, check, hint, check, raising, raising, right, check, right, raising):
+        print("ran", flush=True)
+        shell.run_cell(cell, store_history=True)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True)
+    said = [("✔" in part, "raised NameError" in part) for part in done.stdout.split("ran\n")[1:]]
+    right, stale, silent = (True, False), (False, True), (False, False)
+    assert said == [
+        *(silent, right, silent, stale, stale, silent, stale, stale, stale, silent, right, silent, right)
+    ], done.stdout
+
+
 def test_copies_have_outputs_only_on_request(tmp_path):
     for words, has_outputs in (([], False), (["--with-outputs"], True)):
         assert main(["course", *words, str(tmp_path / str(has_outputs))]) == 0

@@ -41,6 +41,7 @@ class Exercise:
 EXERCISES: dict[str, Exercise] = {}  # filled by the modules of the lessons
 _hints_given: dict[str, int] = {}
 _files: dict[str, tuple[object, dict[Path, int]]] = {}  # what checks have seen: results and their files
+_checked = 0, ""  # the cell of the last check or hint, and what was raised before it
 _faults: dict[str, list[str]] = {}  # what each check of an exercise has said; "" where it was right
 
 
@@ -208,18 +209,26 @@ def export(path: str | os.PathLike[str]) -> None:
 def hint(number: str) -> None:
     """Print the next hint for an exercise; after the last one, the first again."""
     hints = find(number).hints
+    _raised_before()
     place = _hints_given.get(number, 0) % max(len(hints), 1)
     _hints_given[number] = place + 1
     print(f"hint {place + 1} of {len(hints)}: {hints[place]}" if hints else f"{number} has no hint")
 
 
 def _raised_before() -> str:
-    """Return the type of the exception of the notebook's cell before this one, or ""."""
+    """Return the type of the exception of the last cell that was no check or hint, or ""."""
+    global _checked
     from IPython.core.getipython import get_ipython
 
-    last = getattr(get_ipython(), "last_execution_result", None)
+    shell = get_ipython()
+    last = getattr(shell, "last_execution_result", None)
     error = getattr(last, "error_in_exec", None) or getattr(last, "error_before_exec", None)
-    return "" if error is None else type(error).__name__
+    raised = "" if error is None else type(error).__name__
+    place, earlier = getattr(shell, "execution_count", 0), _checked
+    if earlier[0] == place - 1 and (error is None or isinstance(error, NotYet)):
+        raised = earlier[1]  # the cell before was a check or a hint itself
+    _checked = place, raised
+    return raised
 
 
 def _notebook() -> Mapping[str, Any]:
