@@ -44,6 +44,48 @@ def lambdas(name, arguments, bodies):
 
 RING = "2 * (workers - 1) / workers * weights"
 FUNCTIONS = {
+    "2.2": (
+        "leads",
+        "text, loads=__import__('json').loads",
+        (
+            "loads(text)['task'] == {'type': list(loads(text)['cluster'])[0], 'index': 0}",
+            "loads(text)['task']['type'] in ('chief', 'worker') and loads(text)['task']['index'] == 0",
+            "loads(text)['task'] == {'type': sorted(loads(text)['cluster'])[0], 'index': 0}",
+            "'chief' not in loads(text)['cluster'] and loads(text)['task']['index'] == 0",
+            "int(loads(text)['task'] == {'type': 'chief', 'index': 0})",
+            "'chief' in text",
+        ),
+        ("loads(text)['task'] == {'type': min(loads(text)['cluster'].keys() - {'ps'}), 'index': 0}",),
+    ),
+    "4.2": (
+        "steps",
+        "rows, batch",
+        (
+            "rows[-1] // batch",
+            "rows[0] // batch",
+            "round(min(rows) / batch)",
+            "math.ceil(min(rows) / batch)",
+            "max(rows) // batch",
+            "min(rows) // batch * batch",
+        ),
+        ("min(map(lambda row: divmod(row, batch)[0], rows))", "__import__('numpy').min(rows) // batch"),
+    ),
+    "7.1": (
+        "path_for",
+        "folder, task, is_chief",
+        (
+            "f'{folder}/model.keras' if task.endswith('-0') else f'{folder}/{task}.keras'",
+            "f'{folder}/model.keras' if is_chief else f'{folder}/other-{task[-1]}.keras'",
+            "f'{folder}/model.keras' if is_chief else None",
+            "f'{folder}/{task}/model.keras'",
+            "f'{folder}/model' if is_chief else f'{folder}/{task}/model'",
+            "f'{folder}/model.keras' if is_chief else f'{folder}/others/../model.keras'",
+        ),
+        (
+            "f'{folder}/' + ('' if is_chief else task + '-') + 'model.keras'",
+            "__import__('pathlib').Path(folder, *([] if is_chief else ['rest', task]), 'model.keras')",
+        ),
+    ),
     "5.1": (
         "plan",
         "workers",

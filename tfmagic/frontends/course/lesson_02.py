@@ -38,6 +38,8 @@ def _(answers: Answers) -> None:
         (without, "worker", 0, True, "worker-0 of a cluster without a chief"),
         (without, "worker", 1, False, "worker-1 of a cluster without a chief"),
         (without | {"ps": ["d:1"]}, "ps", 0, False, "ps-0 of a cluster without a chief"),
+        ({"ps": ["d:1"]} | without, "worker", 0, True, "worker-0 of a cluster with a parameter server"),
+        ({"worker": ["b:1"], "chief": ["a:1"]}, "worker", 0, False, "worker-0 before a chief in the text"),
     ]
     for cluster, task_type, index, right, who in cases:
         config = json.dumps({"cluster": cluster, "task": {"type": task_type, "index": index}})
