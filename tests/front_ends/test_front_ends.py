@@ -70,9 +70,16 @@ def kernel_of_all(shared_kernel):
     shared_kernel.run(RESET)
 
 
+@pytest.fixture
+def scripts(commands, tmp_path):
+    """Return the process that runs commands and scripts, and a folder for them."""
+    return commands, tmp_path
+
+
 @pytest.mark.parametrize("name", CLIENTS)
-def test_the_document_of_a_front_end(kernel_of_all, name, tmp_path):
-    client = importlib.import_module(f"clients.{name}").Client(kernel_of_all)
+def test_the_document_of_a_front_end(kernel_of_all, name, tmp_path, request):
+    kind = importlib.import_module(f"clients.{name}").Client
+    client = kind(request.getfixturevalue(getattr(kind, "takes", "kernel_of_all")))
     kernel_of_all.run(IN_SESSION if client.in_session else BY_ITSELF)
     document, flag = {}, tmp_path / "flag"
 

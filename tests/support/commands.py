@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import traceback
@@ -63,7 +64,7 @@ def serve() -> None:
             os.dup2(file, number)
             os.close(file)
         try:
-            code = cli.main(words)
+            code = run_script(*words[1:]) if words[0] == "python" else cli.main(words)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 1
         except BaseException:
@@ -74,6 +75,12 @@ def serve() -> None:
         os.environ.clear()
         os.environ.update(before)
         print(code, file=answers, flush=True)
+
+
+def run_script(path: str) -> int:
+    """Run a script as ``python`` does, with its folder on the search path."""
+    runpy.run_path(path, run_name="__main__")
+    return 0
 
 
 if __name__ == "__main__":

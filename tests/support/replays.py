@@ -128,7 +128,7 @@ _PREFIX = r"\[[a-z]+-\d+\]:"
 _CHANGES = (
     (r"\x1b\[[0-9;]*m", ""),
     (r"/\S+/runs/\S+", "RUN"),
-    (r"\b\d{8}-\d{6}-[\w-]+", "RUN"),
+    (r"\b\d{8}-\d{6}-[\w-]+(\.\d+)?", "RUN"),
     (r"\d\d:\d\d:\d\d", "TIME"),
     (r"\b\d+(\.\d+)? s\b", "N s"),
     (r"starting tasks", "starting, importing TensorFlow"),

@@ -49,11 +49,14 @@ class _TaskStreams:
 
     def read(self, end: int) -> Iterator[tuple[str, bool]]:
         """Yield the whole lines of the next piece before `end`, and whether they are of the error stream."""
-        start = self.log.offset
+        start, silent = self.log.offset, set(self._readers)
         for is_error, data in self._spans.split(start, self.log.read(_PIECE_BYTES, end)):
+            silent.discard(is_error)
             reader = self._readers[is_error]
             reader.log.data = data  # type: ignore[attr-defined]
             yield reader.read_lines(len(data)), is_error
+        # a progress bar that is done is given at the next look, also if nothing follows it
+        yield from ((self._readers[is_error].read_lines(0), is_error) for is_error in silent)
 
     def finish(self) -> Iterator[tuple[str, bool]]:
         """Yield all that is left."""

@@ -1,0 +1,43 @@
+"""A plain script, `python script.py`: the cell is a function, which `Cluster.run` calls; its output goes to a pipe."""
+
+import re
+import select
+import textwrap
+
+SCRIPT = """
+import tfmagic
+def cell():
+{body}
+if __name__ == "__main__":
+    with tfmagic.Cluster(workers=2) as cluster:
+        results = cluster.run(cell, on={on!r})
+    print(*results.values())
+"""
+
+
+class Client:
+    takes, in_session = "scripts", False
+    words = ("python",)
+
+    def __init__(self, scripts):
+        self.commands, self.folder = scripts
+
+    def run(self, code, seen):
+        (self.folder / "script.py").write_text(self.script(*code.split("\n", 1)))
+        self.commands.start(self.folder, [*self.words, self.folder / "script.py"])
+        while not select.select([self.commands.process.stdout], [], [], 0.02)[0]:
+            seen(self.written("out"))
+        self.commands.wait()
+        texts = {"stdout": self.written("out"), "stderr": self.written("err")}
+        return [{"output_type": "stream", "name": name, "text": text} for name, text in texts.items() if text]
+
+    def written(self, stream):
+        """Return what was written, without the frames of tracebacks, which differ between versions of Python."""
+        text = (self.folder / f"{stream}.txt").read_text().replace(f"{self.folder}/", "")
+        return re.sub(r"(?m)^(\[\S+\]: {4})? .*\n", "", text) if stream == "err" else text
+
+    def script(self, options, body):
+        head, _, last = body.rpartition("\n")
+        body = f"{head}\n{last}" if last.startswith(" ") else f"{head}\nreturn {last}"
+        on = options.partition("--on ")[2] or None
+        return SCRIPT.format(body=textwrap.indent(body, "    "), on=on)
