@@ -245,10 +245,6 @@ def test_a_full_disk_is_told_with_its_host_and_folder(client, tmp_path):
     assert ended.lost_where == f"127.0.0.1:{client.agent._run.folder}"
 
 
-def test_a_shared_writer_says_that_it_cannot_reach_the_notebooks_machine(client, tmp_path):
-    pytest.importorskip("h5py")
-
-
 def test_a_shared_writer_reaches_the_notebooks_machine_or_says_that_it_cannot(client, tmp_path):
     h5py = pytest.importorskip("h5py")
     client.order(LaunchTask(boot_of(client, tmp_path), 0))

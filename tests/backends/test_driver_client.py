@@ -1,6 +1,7 @@
 """The kernel's end of a driver process, with a real one."""
 
 import os
+import signal
 import socket
 import warnings
 
@@ -23,6 +24,15 @@ def test_replies_that_came_at_once_are_all_read(tmp_path):
     try:
         with pytest.raises(LaunchError, match="nothing answers there"):
             driver.open(opening, lambda who: wait_until(lambda: b"nothing answers" in came(), 60))
+    finally:
+        driver.close()
+
+
+def test_an_end_by_want_of_shared_memory_is_told_as_one():
+    driver = DriverProcess(NOWHERE)
+    try:
+        driver.process.send_signal(signal.SIGBUS)
+        assert driver.how_it_ended().startswith(" with SIGBUS: /dev/shm of this machine is full")
     finally:
         driver.close()
 

@@ -311,5 +311,5 @@ def test_a_cell_that_was_not_passed_on_raises_and_a_launch_that_was_not_ends_the
     backend.wait(60)
     raised, lost = backend.take_events()
     assert isinstance(raised, CellRaised) and raised.cell == 5
-    assert (raised.error.type_name, raised.error.message) == ("FullStoreError", "FullStoreError: no room")
+    assert (raised.error.type_name, raised.error.message) == ("FullStoreError", "no room")
     assert isinstance(lost, TaskLost) and lost.reason == "it could not be started: no room"

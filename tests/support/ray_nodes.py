@@ -175,19 +175,21 @@ class RayNodes:
         resources: Mapping[str, float] | None = None,
         gpus: int = 0,
         import_path: str = "",
+        store_bytes: int = _OBJECT_STORE_BYTES,
+        settings: Mapping[str, str] | None = None,
     ) -> RayNode:
         address = self._address_of(len(self.nodes))
         output = self.folder / f"{address}.out"
         words = [
             *(sys.executable, "-c", _RAY, "start", "--block", *words),
             *("--node-ip-address", address, "--num-cpus", str(cpus), "--num-gpus", str(gpus)),
-            *("--object-store-memory", str(_OBJECT_STORE_BYTES), "--disable-usage-stats"),
+            *("--object-store-memory", str(store_bytes), "--disable-usage-stats"),
             *("--resources", json.dumps(dict(resources or {}))),
             *("--runtime-env-agent-port", str(_free_port())),
         ]
         if not self.nodes or self._hosts:
             words += ["--temp-dir", str(self.folder)]
-        everything = {**os.environ, **self._environ}
+        everything = {**os.environ, **self._environ, **(settings or {})}
         tests = Path(__file__).parents[1]
         folders = (str(tests / "support"), str(tests), str(tests.parent / "scripts"))  # the last has the hook
         paths = (import_path, *folders, everything.get("PYTHONPATH"))

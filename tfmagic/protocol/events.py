@@ -206,8 +206,8 @@ class CellRaised(_OfCell, frozen=True):
 
 def not_sent(task: TaskId, attempt: int, cell: int, log_end: int, error: str) -> CellRaised:
     """Return the end of a cell that has not reached its task; `error` is a kind and a text."""
-    kind = error.partition(":")[0]
-    packed = PackedError(kind, error, f"{error}\n", None, f"{task}, to which it was not sent")
+    kind, _, message = error.partition(": ")
+    packed = PackedError(kind, message, f"{error}\n", None, f"{task}, to which it was not sent")
     return CellRaised(task, attempt, cell, 0.0, log_end, packed, bound=False)
 
 

@@ -66,15 +66,31 @@ class OwnedHandle(Handle):
     __del__ = close
 
 
-class HandleLost(OSError):
-    """The system dropped a descriptor on its way, since this process has too many open files."""
+class LostHandle(OwnedHandle):
+    """Stands for a memory file that could not come; `reason` continues a sentence about the value."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            errno.EMFILE,
-            "could not be received, since this process has too many open files; close some, or raise the "
-            "limit (ulimit -n) before it starts",
-        )
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str):
+        super().__init__(LOST)
+        self.reason = reason
+
+    def take(self) -> int:
+        raise HandleLost(self.reason)
+
+
+class HandleLost(OSError):
+    """A memory file did not come: by default, since the system dropped its descriptor on the way."""
+
+    def __init__(
+        self,
+        reason: str = "could not be received, since this process has too many open files; close some, or "
+        "raise the limit (ulimit -n) before it starts",
+    ) -> None:
+        super().__init__(errno.EMFILE, reason)
+
+    def __str__(self) -> str:
+        return f"a value {self.strerror}"
 
 
 class Packed(Record, frozen=True):

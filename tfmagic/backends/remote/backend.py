@@ -51,7 +51,7 @@ from tfmagic.protocol.events import (
     TaskLost,
     not_sent,
 )
-from tfmagic.protocol.payload import Handle
+from tfmagic.protocol.payload import Handle, LostHandle
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import files
 from tfmagic.system.usage import Usage
@@ -331,9 +331,12 @@ class RemoteBackend:
                 return self._lose(tasks, reason)
             case HostSilent():
                 return [report]
-            case FrameArrived(frame, handles, ahead_s, lost):
+            case FrameArrived(frame, came, ahead_s, lost, missing):
                 for name, size in lost.items():
                     self._lost[name] = self._lost.get(name, 0) + size
+                handles = list(came)
+                for place, reason in sorted(missing.items()):
+                    handles.insert(place, LostHandle(reason))
                 reports = self._decoder.decode_frame(frame, handles).reports
                 return [e for report in reports if (e := self._event_of(report, ahead_s)) is not None]
 

@@ -41,6 +41,11 @@ _LOOK_MS = 100
 _MARGIN_S = 5.0  # the driver knows better than we why something takes too long
 _END_S = 5.0
 
+_NO_SHARED_MEMORY = (
+    "/dev/shm of this machine is full, in which Ray keeps objects. Make room there (df /dev/shm), and give "
+    "this machine's node an --object-store-memory that fits"
+)
+
 Waits = Callable[[str], object]
 
 
@@ -145,6 +150,8 @@ class DriverProcess:
         code = self.process.poll()
         if code is None:
             return self._said()
+        if code == -signal.SIGBUS:  # its last lines are Ray's addresses of code
+            return f" with SIGBUS: {_NO_SHARED_MEMORY}"
         return f" with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}{self._said()}"
 
     # -- inside --

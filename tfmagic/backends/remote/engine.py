@@ -87,10 +87,10 @@ class Engine(Protocol):
         """Check whether a call is answered, without waiting."""
 
     def put(self, content: memoryview) -> Any:
-        """Return the engine's handle of a content, for calls."""
+        """Return the engine's handle of a content, for calls. Raise where the engine has no room for it."""
 
-    def get(self, content: Any) -> memory_files.Place | memoryview | bytes:
-        """Return the value of an agent's answer."""
+    def get(self, content: Any) -> memory_files.Content:
+        """Return a content of an agent's answer."""
 
     def forget(self, agent: Any) -> None:
         """Note that an agent has ended."""

@@ -8,11 +8,13 @@ import mmap
 import os
 import secrets
 
-from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
+from tfmagic.protocol.payload import LOST, Handle, HandleLost, OwnedHandle
 from tfmagic.system import shared_memory
 
 Place = tuple[int, int, int]
 """The names of a memory file in another process: its pid, its descriptor, and the inode."""
+Content = Place | memoryview | bytes | str
+"""A content on its way, or the reason why it is missing, which continues a sentence about the value."""
 Question = tuple[Place, bytes]
 """The place and the content of a memory file: can the other process read it there?"""
 
@@ -45,17 +47,17 @@ def open_at(place: Place) -> OwnedHandle:
     return handle
 
 
-def content_of(handle: Handle, shares_memory: bool) -> Place | memoryview | None:
-    """Return another process's handle of a memory file; None if it was lost on its way here."""
+def content_of(handle: Handle, shares_memory: bool) -> Content:
+    """Return what another process makes a memory file of."""
     if handle.fd == LOST:
-        return None
+        return str(HandleLost().strerror)
     return place_of(handle) if shares_memory else read(handle)
 
 
-def receive(content: Place | memoryview | bytes | None) -> OwnedHandle:
-    """Return a memory file from the content, or from the place, that another process has sent."""
-    if content is None:
-        return OwnedHandle(LOST)
+def receive(content: Content) -> OwnedHandle:
+    """Return a memory file from what another process has sent. Raises OSError where that is missing."""
+    if isinstance(content, str):
+        raise HandleLost(content)
     return open_at(content) if isinstance(content, tuple) else write(content)
 
 

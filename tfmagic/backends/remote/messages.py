@@ -202,12 +202,14 @@ class FrameArrived(Message, frozen=True):
     Attributes:
         ahead_s: How far the clock of this machine (monotonic, in seconds) is ahead of the host's.
         lost: How many bytes of output could not be written here, by the tasks' names.
+        missing: Why handles of the frame are not among `handles`, by their places.
     """
 
     frame: bytes
     handles: tuple[Handle, ...] = ()
     ahead_s: float = 0.0
     lost: Mapping[str, int] = {}
+    missing: Mapping[int, str] = {}
 
 
 class HostLost(Message, frozen=True):

@@ -72,10 +72,7 @@ class RayAgent:
         return getattr(self.agent, method)(*args)
 
     def perform(self, number: int, parcels: Any, contents: Any) -> None:
-        import ray
-
-        got = [ray.get(content) if isinstance(content, ray.ObjectRef) else content for content in contents]
-        self.agent.perform(number, parcels, *got)
+        self.agent.perform(number, parcels, *map(fetch, contents))
 
     def beat(self) -> None:
         if self.agent is not None:
@@ -94,16 +91,47 @@ class RayAgent:
 
 
 def as_object(content: Any) -> Any:
-    """Return small contents as bytes, put large ones into Ray's object store, pass the rest through."""
+    """Return small contents as bytes, put large ones into Ray's object store, pass the rest through.
+
+    Returns the reason where a content cannot be put there.
+    """
     import pickle
 
     import ray
 
-    if content is None or isinstance(content, tuple):
+    if isinstance(content, tuple | str):
         return content
     if len(content) < 100_000:
         return bytes(content)
-    return ray.put(pickle.PickleBuffer(content))  # numpy would cost each agent 10 MB
+    try:
+        return ray.put(pickle.PickleBuffer(content))  # numpy would cost each agent 10 MB
+    except Exception as error:
+        return _why_not(error)
+
+
+def fetch(content: Any) -> Any:
+    """Return the value of an object, or the reason why it cannot come here; pass the rest through."""
+    import ray
+
+    if not isinstance(content, ray.ObjectRef):
+        return content
+    try:
+        return memoryview(ray.get(content))
+    except Exception as error:
+        return _why_not(error)
+
+
+def _why_not(error: Exception) -> str:
+    from ray import exceptions, util
+
+    if not isinstance(error, exceptions.ObjectStoreFullError | exceptions.OutOfDiskError):
+        return f"could not be sent ({type(error).__name__}: {error})"
+    host = util.get_node_ip_address()
+    return (
+        f"could not be sent: Ray's object store on {host} is full, and so is the disk to which it spills. "
+        "Make room there (ray memory and df show what takes it), start that node with a larger "
+        "--object-store-memory, or send less at once"
+    )
 
 
 def actor_class() -> Any:

@@ -17,11 +17,12 @@ from tfmagic.backends.remote import driver, memory_files, patches, ray_head, ray
 from tfmagic.backends.remote.engine import HostGone, HostUnreachable, Opened, words_of
 from tfmagic.backends.remote.messages import OpenHosts
 from tfmagic.backends.remote.own_source import source_of_tfmagic
-from tfmagic.backends.remote.ray_actor import actor_class, as_object
+from tfmagic.backends.remote.ray_actor import actor_class, as_object, fetch
 from tfmagic.backends.remote.ray_head import Head
 from tfmagic.backends.remote.ray_places import Places
 from tfmagic.errors import BackendError
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.payload import HandleLost
 from tfmagic.system import advice
 
 
@@ -145,10 +146,12 @@ class RayEngine:
         return bool(ray.wait([call], timeout=0)[0])
 
     def put(self, content: memoryview) -> Any:
-        return as_object(content)
+        if isinstance(put := as_object(content), str):
+            raise HandleLost(put)
+        return put
 
     def get(self, content: Any) -> Any:
-        return memoryview(ray.get(content)) if isinstance(content, ray.ObjectRef) else content
+        return fetch(content)
 
     def open(
         self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float

@@ -37,7 +37,7 @@ from tfmagic.backends.remote.task_files import Piece, write_piece
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import HostSilent
-from tfmagic.protocol.payload import LOST, Handle, HandleLost, OwnedHandle
+from tfmagic.protocol.payload import LOST, Handle, HandleLost
 from tfmagic.system.advice import Step
 
 _POLLS = 2
@@ -312,16 +312,15 @@ class Relay:
                 self._lost[task] = self._lost.get(task, 0) + len(content)
         host.ahead_s = min(host.ahead_s, time.monotonic() - clock)
         if frame:
-            handles = [self._received(content) for content in contents]
+            handles: list[Handle] = []
+            missing: dict[int, str] = {}
+            for place, content in enumerate(contents):
+                try:
+                    handles.append(memory_files.receive(self._engine.get(content)))
+                except Exception as error:  # no memory, descriptor or disk: who reads the value is told
+                    missing[place] = getattr(error, "strerror", None) or words_of(error)
             lost, self._lost = self._lost, {}
-            self._send(FrameArrived(frame, tuple(handles), host.ahead_s, lost))
-
-    def _received(self, content: Any) -> OwnedHandle:
-        """Return a memory file of an agent's answer; a lost one where this process cannot have it."""
-        try:
-            return memory_files.receive(self._engine.get(content))
-        except Exception:  # no memory, descriptor or disk: who reads the value is told, the cell has ended
-            return OwnedHandle(LOST)
+            self._send(FrameArrived(frame, tuple(handles), host.ahead_s, lost, missing))
 
     def _send(self, report: DriverReport) -> None:
         with self._sending, contextlib.suppress(OSError):  # the kernel is gone, which the main thread sees
