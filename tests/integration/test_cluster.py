@@ -1,6 +1,7 @@
 """The Python interface on real tasks."""
 
 import contextlib
+import gc
 import os
 import re
 import shutil
@@ -110,6 +111,36 @@ def test_arrays_that_are_pulled_without_a_copy_are_read_only(cluster_of_module):
             assert np.array_equal(view, np.arange(count))
     with pytest.raises(ValueError, match="read-only"):
         view[0] = 1
+
+
+@contextlib.contextmanager
+def peak_growth():
+    """Yield a list, to which the bytes by which the memory of this process has grown at most are added."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
+    before, grown = memory_bytes("VmRSS"), []
+    yield grown
+    grown.append(memory_bytes("VmHWM") - before)
+
+
+def memory_bytes(field):
+    return 1024 * int(re.search(rf"^{field}:\s+(\d+)", Path("/proc/self/status").read_text(), re.M)[1])
+
+
+def test_a_large_array_is_in_the_notebook_once(cluster_of_module):
+    array = np.ones(200 * 2**20 // 8)
+    size = array.nbytes
+    with peak_growth() as grown:
+        cluster_of_module.push({"x": array}, on="worker-0")
+    assert grown[0] < 0.1 * size
+    del array
+    for copy in (True, False):
+        with peak_growth() as grown:
+            pulled = cluster_of_module.pull("x", on="worker-0", copy=copy)["x"]["worker-0"]
+            assert pulled.sum() == pulled.size  # each page is there
+            del pulled
+        assert 0.9 * size < grown[0] < 1.1 * size
+    cluster_of_module.push({"x": None})
 
 
 def test_pull_of_a_missing_or_unpicklable_name_names_it(cluster_of_module):
