@@ -32,7 +32,7 @@ class Notebook:
     @property
     def cluster(self) -> tfmagic.Cluster:
         """The cluster of the cells."""
-        return self.shell.magics_manager.registry["TFClusterMagics"].clusters["default"]
+        return self.shell.magics_manager.registry["TFClusterMagics"].notebook.clusters["default"]
 
 
 def ipython_shell() -> Any:

@@ -25,7 +25,7 @@ before = psutil.Process().memory_info().rss
 open('/proc/self/clear_refs', 'w').write('5')"""
 _CHECK = (
     "peak = next(int(l.split()[1]) * 1024 for l in open('/proc/self/status') if l.startswith('VmHWM'))\n"
-    "run = get_ipython().magics_manager.registry['TFClusterMagics'].clusters['default'].run_folder\n"
+    "run = get_ipython().magics_manager.registry['TFClusterMagics'].notebook.clusters['default'].run_folder\n"
     "sizes = [(run.folder / f'worker-{n}.log').stat().st_size for n in range(4)]\n"
     "print(peak - before, max(printed.seconds.values()), min(sizes))"
 )

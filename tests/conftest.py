@@ -198,7 +198,7 @@ class Notebook:
 
     def __init__(self, shell: Any):
         self.shell = shell
-        self.magics = shell.magics_manager.registry["TFClusterMagics"]
+        self.magics = shell.magics_manager.registry["TFClusterMagics"].notebook
 
     @property
     def ns(self) -> dict[str, Any]:

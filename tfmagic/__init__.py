@@ -89,9 +89,11 @@ def load_ipython_extension(shell: Any) -> None:
         from IPython.core.error import UsageError  # which IPython shows without a traceback
 
         raise UsageError(sentence)
-    from tfmagic.frontends.replaced_packages import load_notebook
+    from tfmagic.frontends import replaced_packages
 
-    load_notebook(shell)
+    with replaced_packages.named():
+        from tfmagic.frontends.notebook.extension import load
+    load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:

@@ -409,7 +409,7 @@ def test_a_flood_costs_the_page_little_and_the_disk_has_every_line(open_notebook
     lines = 150_000
     cell = f"%%tfcluster --workers 4\nfor i in range({lines}):\n    print(f'{{i:069d}}')\nprint('the end')"
     check = (
-        "%tfcluster stop\nimport glob, os\nfolder = get_ipython().magics_manager.registry['TFClusterMagics']"
+        "%tfcluster stop\nimport glob, os\nfolder = get_ipython().magics_manager.registry['TFClusterMagics'].notebook"
         ".clusters['default'].run_folder.folder\n"
         "[sum(1 for _ in open(p)) for p in sorted(glob.glob(f'{folder}/worker-*.log'))]"
     )

@@ -4,8 +4,8 @@ import pytest
 from IPython.core.error import UsageError
 
 from tfmagic.clusters.tools.fault_plan import KINDS, Fault, draw_plan
-from tfmagic.frontends.notebook.extension import COMMAND_MODULES  # noqa: F401
 from tfmagic.frontends.notebook.options import parse_line
+from tfmagic.frontends.notebook.whole import COMMAND_MODULES  # noqa: F401
 from tfmagic.protocol.cluster_spec import TaskId
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)

@@ -21,3 +21,64 @@ def test_a_setting_that_makes_no_sense_is_one_sentence_and_registers_nothing():
     assert line.startswith(
         "UsageError: The 'workers' trait of a TFCluster instance expected an int, not the str"
     )
+
+
+SHELL = """
+import os, sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+"""
+FOREGROUND = """
+sys.modules["tfmagic.frontends.notebook.whole"] = None  # without its thread
+before = set(sys.modules)
+shell.run_line_magic("load_ext", "tfmagic")
+print(*sorted(set(sys.modules) - before))
+"""
+FORKED = """
+shell.run_line_magic("load_ext", "tfmagic")
+if (pid := os.fork()) == 0:
+    import tfmagic.frontends.notebook.whole
+    os._exit(42)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def printed(code):
+    """Return what a fresh interpreter prints, without a launcher that would import TensorFlow."""
+    code = f"{SHELL}from tfmagic import TFCluster; TFCluster.instance(parent=shell, warm=False)\n{code}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.splitlines()
+
+
+def test_loading_imports_little():
+    (line,) = printed(FOREGROUND)
+    found = set(line.split())
+    assert not found & {
+        "anywidget",
+        "dill",
+        "google.protobuf",
+        "h5py",
+        "ipywidgets",
+        "numpy",
+        "tensorflow",
+        "tfmagic.clusters.cluster",
+        "tfmagic.frontends.doctor",
+        "tfmagic.frontends.notebook.magic",
+        "tfmagic.frontends.notebook.options",
+        "tfmagic.serialization.pickling",
+        "tfmagic.supervisor.supervisor",
+        "wcwidth",
+    }
+    assert "tfmagic.backends.launcher_client" in found  # the launcher starts at once
+    assert not {name for name in found if name.startswith("tfmagic.views")}
+
+
+def test_a_process_that_is_forked_while_the_rest_is_imported_can_import_it():
+    assert printed(FORKED) == ["42"]
+
+
+def test_what_cannot_be_imported_meanwhile_is_an_error_of_the_first_use():
+    use = f'{FOREGROUND}shell.run_cell("%tfcluster status")'
+    assert "ModuleNotFoundError" in printed(use)[-1]

@@ -7,8 +7,8 @@ import pytest
 from IPython.core.error import UsageError
 
 from tfmagic.frontends.notebook.completion import complete
-from tfmagic.frontends.notebook.extension import COMMAND_MODULES  # noqa: F401
 from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line, parse_line
+from tfmagic.frontends.notebook.whole import COMMAND_MODULES  # noqa: F401
 from tfmagic.protocol.cluster_spec import TaskId
 
 

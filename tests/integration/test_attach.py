@@ -95,5 +95,5 @@ def test_a_quick_cell_that_left_nothing_has_no_record(notebook):
     notebook.run("%%tfcluster --workers 1\nprint('seen')")
     notebook.run("%%tfcluster\npass")
     notebook.run("%%tfcluster --view quiet\npass")
-    run = notebook.shell.magics_manager.registry["TFClusterMagics"].clusters["default"].run_folder
+    run = notebook.shell.magics_manager.registry["TFClusterMagics"].notebook.clusters["default"].run_folder
     assert [record.source.strip() for record in read_records(run)] == ["print('seen')"]

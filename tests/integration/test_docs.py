@@ -19,8 +19,8 @@ from snippets import PAGES, ROOT, assert_shown, inline_commands, snippets, with_
 
 from benchmarks import __main__ as benchmarks
 from tfmagic.frontends.cli.parsers import parse
-from tfmagic.frontends.notebook.extension import COMMAND_MODULES  # noqa: F401
 from tfmagic.frontends.notebook.options import HelpShown, parse_cell_line, parse_line
+from tfmagic.frontends.notebook.whole import COMMAND_MODULES  # noqa: F401
 
 NOT_RUN = {
     "make demo": "installs packages; tests/notebooks runs the notebook that it runs",

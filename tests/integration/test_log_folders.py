@@ -357,7 +357,7 @@ def test_tensorboard_does_not_outlive_a_killed_kernel(kernel, tmp_path):
     loaded = kernel.text("import sys; print('tensorflow' in sys.modules)")
     assert loaded.strip() == "False"
     text = kernel.text(
-        "print(get_ipython().magics_manager.registry['TFClusterMagics'].clusters['default'].board.pid)"
+        "print(get_ipython().magics_manager.registry['TFClusterMagics'].notebook.clusters['default'].board.pid)"
     )
     pids = {int(text), *(child.pid for child in psutil.Process(int(text)).children(recursive=True))}
     os.kill(int(text), signal.SIGSTOP)  # nor one that cannot watch its kernel

@@ -108,7 +108,7 @@ def test_the_extension_can_be_unloaded_and_loaded_again(notebook, monkeypatch):
     assert not notebook.cluster().running
     monkeypatch.undo()
     notebook.run("%load_ext tfmagic")
-    notebook.magics = notebook.shell.magics_manager.registry["TFClusterMagics"]
+    notebook.magics = notebook.shell.magics_manager.registry["TFClusterMagics"].notebook
     notebook.run("%%tfcluster --workers 1 --out r\n1")
     assert len(notebook.ns["r"]) == 1
 

@@ -146,7 +146,7 @@ def is_drawn(run):
 def test_a_run_whose_kernel_was_killed_is_drawn_from_disk(kernel, notebook, commands, tmp_path):
     kernel.run("%tfcluster start --workers 2")
     kernel.run("%%tfcluster --detach\nimport time\nfor step in range(100_000):\n    time.sleep(0.02)")
-    (name,) = kernel.text("print(get_ipython().magics_manager.registry['TFClusterMagics']"
+    (name,) = kernel.text("print(get_ipython().magics_manager.registry['TFClusterMagics'].notebook"
                           ".clusters['default'].run_folder)").split()  # fmt: skip
     run = next(run for run in find_runs(state_dir()) if str(run) == name)
     wait_until(lambda: is_drawn(run))

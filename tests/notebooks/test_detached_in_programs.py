@@ -4,7 +4,7 @@ import nbformat
 import pytest
 
 AWAIT_END = """import asyncio
-jobs = get_ipython().magics_manager.registry["TFClusterMagics"].detached._jobs
+jobs = get_ipython().magics_manager.registry["TFClusterMagics"].notebook.detached._jobs
 while jobs:
     await asyncio.sleep(0.01)"""
 

@@ -214,7 +214,7 @@ OWNED = {
 }
 _RESTORED = "globals().update(kept_{k})"
 _LOSE_CELL = """%%capture
-cluster = get_ipython().magics_manager.registry["TFClusterMagics"].clusters["default"]
+cluster = get_ipython().magics_manager.registry["TFClusterMagics"].notebook.clusters["default"]
 def press(job):
     del cluster._latest.keeper.begin
     raise KeyboardInterrupt

@@ -15,7 +15,7 @@ from jupyter_client.manager import KernelManager
 CLEAR = """
 import sys
 from tfmagic.clusters.launch.settings import TFCluster
-magics = get_ipython().magics_manager.registry["TFClusterMagics"]
+magics = get_ipython().magics_manager.registry["TFClusterMagics"].notebook
 magics.stop_all()
 magics.clusters.clear()
 magics.detached._jobs.clear()

@@ -20,7 +20,7 @@ from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
-from tfmagic.serialization import exceptions
+from tfmagic.serialization.exception_attributes import notes_of, of_python, own, put
 from tfmagic.system import own_code
 
 CELL_FILE = r'File "(<?Cell In\[\d+\](?: \(\d+\))?>?|<tfcluster-\d+>)"'
@@ -111,9 +111,9 @@ class TracebackRenderer:
 
     def cut(self) -> TracebackType | None:
         """Leave the user's frames alone in the error, for debuggers; return them."""
-        frames = own_code.users_frames(exceptions.of_python(self._error, "__traceback__"))
+        frames = own_code.users_frames(of_python(self._error, "__traceback__"))
         if frames is not None:
-            exceptions.put(self._error, "__traceback__", frames)
+            put(self._error, "__traceback__", frames)
         return frames
 
     def __call__(self) -> list[str]:
@@ -136,7 +136,10 @@ class TracebackRenderer:
     def _with_notes(self, lines: list[str]) -> list[str]:
         """Return the lines and the notes that they lack: older IPythons show none."""
         text = "\n".join(lines)
-        return [*lines, *(note for note in map(str, exceptions.notes_of(self._error)) if note not in text)]
+        return [
+            *lines,
+            *(note for note in map(str, notes_of(self._error)) if note not in text),
+        ]
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
         return type(None), ()
@@ -192,11 +195,11 @@ def install(shell: Any, limit_bytes: Callable[[], int] = lambda: 0) -> None:
     from IPython.core.error import UsageError
 
     remove(shell)
-    own = shell.showtraceback
+    former = shell.showtraceback
 
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
-        shown = None if error is None else exceptions.own(error).get("_render_traceback_")
+        shown = None if error is None else own(error).get("_render_traceback_")
         if isinstance(shown, TracebackRenderer):
             shown.cut()
         is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
@@ -205,7 +208,7 @@ def install(shell: Any, limit_bytes: Callable[[], int] = lambda: 0) -> None:
             limit = limit_bytes()
             shell._showtraceback(type(error), error, shown.in_short(limit) if limit else shown())
         else:
-            own(exc_tuple, *args, **kwargs)
+            former(exc_tuple, *args, **kwargs)
 
     show.is_ours = True  # type: ignore[attr-defined]
     shell.showtraceback = show
@@ -224,5 +227,5 @@ def _holds_group(error: BaseException | None) -> bool:
         if issubclass(type(error), BaseExceptionGroup):
             return True
         seen.add(id(error))
-        error = exceptions.of_python(error, "__cause__") or exceptions.of_python(error, "__context__")
+        error = of_python(error, "__cause__") or of_python(error, "__context__")
     return False

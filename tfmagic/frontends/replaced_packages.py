@@ -1,13 +1,11 @@
 """Packages that were replaced while this process runs: it has the old one, new processes get the new one."""
 
+import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
-
-from tfmagic.system import notices
 
 # what the notebook's part of tfmagic and its tasks must have alike, by the module's name
 _PACKAGES = {
@@ -50,15 +48,12 @@ def describe() -> str:
     )
 
 
-def load_notebook(shell: Any) -> None:
-    """Load the notebook's part of tfmagic; say what was replaced, also where it cannot be imported."""
-    replaced = describe()
+@contextlib.contextmanager
+def named() -> Iterator[None]:
+    """Say what was replaced where the notebook's part of tfmagic cannot be imported."""
     try:
-        from tfmagic.frontends.notebook.extension import load
+        yield
     except (ImportError, AttributeError) as error:
-        if not replaced:
+        if not (replaced := describe()):
             raise
         raise ImportError(replaced) from error
-    if replaced:
-        notices.say(f"tfmagic: {replaced}")
-    load(shell)

@@ -4,8 +4,8 @@ A form travels if it survives the round trip on its task, within a time limit, w
 same message. A class whose constructor does not take its `args` is rebuilt from its parts. An argument or
 attribute that cannot travel is replaced by its text (`RemoteLocal`), and a note names it.
 
-Attributes of an exception are read and set past its class (`own`, `of_python`, `put`), which can raise
-anything for each of them. Used by `tfmagic.serialization.tracebacks`, on the task and in the notebook.
+Attributes of an exception are read and set past its class: see `exception_attributes`. Used by
+`tfmagic.serialization.tracebacks`, on the task and in the notebook.
 """
 
 import contextlib
@@ -17,6 +17,11 @@ from typing import Any
 
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import frame_variables, pickling
+from tfmagic.serialization.exception_attributes import add_note as add_note
+from tfmagic.serialization.exception_attributes import notes_of as notes_of
+from tfmagic.serialization.exception_attributes import of_python as of_python
+from tfmagic.serialization.exception_attributes import own as own
+from tfmagic.serialization.exception_attributes import put as put
 from tfmagic.system import time_limits
 
 MAX_SHOWN = 100_000  # characters of a message that the notebook shows: half of the limit of a saved cell
@@ -34,37 +39,6 @@ _READ_BY_ALL = ("__traceback__", "__cause__", "__context__", "__suppress_context
 
 Trip = Callable[[Any], tuple[Any, bytes]]
 """Pickles a value as for the notebook and unpickles it; returns the copy and the pickle."""
-
-
-# ---- attributes of any class ----------------------------------------------------------------------
-
-
-def of_python(error: BaseException, name: str) -> Any:
-    """Return an attribute of BaseException, also if the class has redefined the name."""
-    return getattr(BaseException, name).__get__(error)
-
-
-def own(error: BaseException) -> dict[str, Any]:
-    """Return the `__dict__` of an exception, past its class."""
-    found = BaseException.__dict__["__dict__"].__get__(error)
-    return found if isinstance(found, dict) else {}
-
-
-def put(error: BaseException, name: str, value: Any) -> None:
-    """Set an attribute of BaseException, also if the class forbids it."""
-    BaseException.__setattr__(error, name, value)
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note, also if the class forbids attributes."""
-    with contextlib.suppress(Exception):  # a class that makes even this raise
-        put(error, "__notes__", [*notes_of(error), note])
-
-
-def notes_of(error: BaseException) -> list[Any]:
-    """Return the notes of an exception, past its class."""
-    notes = own(error).get("__notes__")
-    return notes if isinstance(notes, list) else []
 
 
 def describe(error: BaseException) -> str:

@@ -9,29 +9,15 @@ into
 
 where that can be awaited: on a kernel whose loop is asyncio's, with autoawait on, and not in a nested call
 (``%%time``, ``%%capture``, a function, ``ip.run_cell``), whose caller expects plain code. Other cells block;
-they differ only in the buttons. ``%tfcluster wait`` is transformed in the same way. `drive` and `drive_async`
-run the steps of such cells.
+they differ only in the buttons. ``%tfcluster wait`` is transformed in the same way.
 """
 
 import re
 import sys
 import traceback
-from collections.abc import Generator
-from typing import Any, Protocol
+from typing import Any
 
-from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.job import Job
 from tfmagic.frontends.notebook import patches
-
-
-class Step(Protocol):
-    """What a cell waits for besides a job: a start, or itself in the notebook."""
-
-    def run(self) -> object: ...
-    async def run_async(self) -> object: ...
-
-
-Steps = Generator[Job | Step, Any, None]  # a job is answered with its `CellResult`
 
 ASYNC_MAGIC, ASYNC_WAIT = "_tfcluster_async", "_tfcluster_wait_async"
 _CALL = "get_ipython().run_cell_magic('tfcluster',"
@@ -94,27 +80,3 @@ def is_nested() -> bool:
     """Check whether a cell that already runs has caused this transformation."""
     codes = (frame.f_code for frame, _ in traceback.walk_stack(sys._getframe(2)))
     return any(code.co_name in _NESTING and "IPython" in code.co_filename for code in codes)
-
-
-def drive(steps: Steps) -> None:
-    """Run the steps of a cell; block for each job."""
-    job = next(steps, None)
-    while job is not None:
-        result = (
-            waiting.finish(job) if isinstance(job, Job) else job.run()
-        )  # a cell may raise StopIteration: that is not the end of the steps
-        try:
-            job = steps.send(result)
-        except StopIteration:
-            return
-
-
-async def drive_async(steps: Steps) -> None:
-    """Run the steps of a cell; await each job."""
-    job = next(steps, None)
-    while job is not None:
-        result = await (waiting.finish_async(job) if isinstance(job, Job) else job.run_async())
-        try:
-            job = steps.send(result)
-        except StopIteration:
-            return

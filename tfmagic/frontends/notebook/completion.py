@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import TryNext
 
 from tfmagic.frontends import symptoms
-from tfmagic.frontends.notebook.options import COMMANDS, cell_parser, line_parser
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ def complete(
         clusters: The clusters of the notebook, by name.
         variables: The variables of the notebook.
     """
+    from tfmagic.frontends.notebook.options import COMMANDS, cell_parser, line_parser  # at the first Tab
+
     magic, *before, word = re.split(r"\s+", line.lstrip())
     if magic == "%tfcluster" and (not before or before[0] not in COMMANDS):
         known: Iterable[str] = () if before else COMMANDS
@@ -61,7 +62,7 @@ def _values(action: argparse.Action, clusters: Mapping[str, Cluster], variables:
     return list(clusters if action.dest == "name" else action.choices or ())
 
 
-def install_completion(shell: Any, clusters: Mapping[str, Cluster]) -> None:
+def install_completion(shell: Any, clusters: Callable[[], Mapping[str, Cluster]]) -> None:
     """Let the shell complete the lines of tfmagic with nothing but these words.
 
     A matcher of IPython, before all others: one that answers leaves the others out, jedi included. Before
@@ -71,7 +72,7 @@ def install_completion(shell: Any, clusters: Mapping[str, Cluster]) -> None:
     def words_for(line: str) -> tuple[str, list[str]]:
         hidden = shell.user_ns_hidden
         variables = [name for name in shell.user_ns if name[0] != "_" and name not in hidden]
-        return complete(line, clusters, variables)
+        return complete(line, clusters(), variables)
 
     remove_completion(shell)
     try:

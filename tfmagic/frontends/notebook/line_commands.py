@@ -4,7 +4,7 @@ A command is one function, which gets the magics, and the options of its line by
 with the decorator `line_command`, here or in `line_reports`, `line_faults` or `line_pictures`:
 
     @line_command("wait", "wait for the cells that were started with --detach", option("--timeout", ...))
-    def _wait(magics: TFClusterMagics, name: str, timeout: float | None) -> None: ...
+    def _wait(magics: NotebookClusters, name: str, timeout: float | None) -> None: ...
 
 The decorator adds it to `COMMANDS`, from which dispatch, help and completion are made.
 """
@@ -36,7 +36,7 @@ from tfmagic.protocol.cluster_spec import select
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.frontends.notebook.magic import TFClusterMagics
+    from tfmagic.frontends.notebook.magic import NotebookClusters
 
 TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
 _ON = option("--on", "SELECTOR", "tasks, by selector")
@@ -47,7 +47,7 @@ _VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), _O
 
 
 @line_command("start", "start a cluster and wait until every task is ready", SHAPE)
-def _start(magics: TFClusterMagics, name: str, shape: ShapeOptions) -> None:
+def _start(magics: NotebookClusters, name: str, shape: ShapeOptions) -> None:
     cluster = magics.clusters.get(name)
     if cluster is not None and cluster.running:
         magics.refuse_other_shape(name, shape)
@@ -70,7 +70,7 @@ def _start(magics: TFClusterMagics, name: str, shape: ShapeOptions) -> None:
 @line_command(
     "stop", "end a cluster (--all: every one)", flag("--all", "every cluster of this notebook", dest="every")
 )
-def _stop(magics: TFClusterMagics, name: str, every: bool) -> None:
+def _stop(magics: NotebookClusters, name: str, every: bool) -> None:
     for each in list(magics.clusters) if every else [name]:
         cluster = magics.known(each)
         was_running = cluster.running
@@ -81,7 +81,7 @@ def _stop(magics: TFClusterMagics, name: str, every: bool) -> None:
 
 
 @line_command("restart", "give all or the named tasks new processes at the same addresses", TASKS, SHAPE)
-def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: list[str]) -> None:
+def _restart(magics: NotebookClusters, name: str, shape: ShapeOptions, tasks: list[str]) -> None:
     cluster = magics.known(name)
     if shape.given and tasks:
         raise UsageError("restart takes a new shape or names of tasks, not both")
@@ -94,7 +94,7 @@ def _restart(magics: TFClusterMagics, name: str, shape: ShapeOptions, tasks: lis
     print(f"tfmagic: cluster {name}: new processes for {reports.names_of(chosen)}")
 
 
-def _replace(magics: TFClusterMagics, old: Cluster, shape: ShapeOptions) -> Cluster:
+def _replace(magics: NotebookClusters, old: Cluster, shape: ShapeOptions) -> Cluster:
     """Start a cluster of this shape instead of another, which stays if this machine refuses the new one."""
     new, old_shape = magics.new_cluster(old.name, shape), magics.shapes[old.name]
     if new.task_settings.hosts is not None:
@@ -114,7 +114,7 @@ def _replace(magics: TFClusterMagics, old: Cluster, shape: ShapeOptions) -> Clus
 
 
 @line_command("interrupt", "interrupt the running cell, on all or the named tasks", TASKS)
-def _interrupt(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+def _interrupt(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
     cluster = magics.running(name)
     detached = [job for job in magics.detached.running() if job.run is cluster.run_folder]
     chosen = select(",".join(tasks or ("all",)), cluster.tasks)
@@ -124,7 +124,7 @@ def _interrupt(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
 
 
 @line_command("revive", "restart dead tasks; the others keep their variables", TASKS)
-def _revive(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+def _revive(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
     cluster = magics.running(name)
     revived, late = cluster.revive(*tasks), cluster.faults.asked_to_end
     if revived:
@@ -149,7 +149,7 @@ def _revive(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     _ON,
     SHAPE,
 )
-def _all(magics: TFClusterMagics, name: str, state: str | None, on: str | None, shape: ShapeOptions) -> None:
+def _all(magics: NotebookClusters, name: str, state: str | None, on: str | None, shape: ShapeOptions) -> None:
     if state == "on":
         magics.start_shown(cluster := magics.cluster_for(name, shape, on))
         plain_cells.install(magics.shell, cluster.name, on)
@@ -164,7 +164,7 @@ def _all(magics: TFClusterMagics, name: str, state: str | None, on: str | None, 
     _ON,
     option("code", "CODE", "Python, a magic or !command", nargs=argparse.REMAINDER),
 )
-def _run(magics: TFClusterMagics, name: str, code: list[str], on: str | None) -> None:
+def _run(magics: NotebookClusters, name: str, code: list[str], on: str | None) -> None:
     """Called for a line without code; `one_liners` turns the others into cells."""
     raise UsageError("%tfcluster run: the code is missing:  %tfcluster run --on worker-0 a = 5")
 
@@ -172,12 +172,12 @@ def _run(magics: TFClusterMagics, name: str, code: list[str], on: str | None) ->
 @line_command(
     "debug", "start pdb in a task, on its last failure, with live frames", option("task", "TASK", "the task")
 )
-def _debug(magics: TFClusterMagics, name: str, task: str) -> None:
+def _debug(magics: NotebookClusters, name: str, task: str) -> None:
     magics.running(name).debug(task)
 
 
 @line_command("push", "send notebook variables:  push A,B [--on SELECTOR]", *_VARIABLES)
-def _push(magics: TFClusterMagics, name: str, names: tuple[str, ...], on: str | None) -> None:
+def _push(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str | None) -> None:
     cluster, namespace = magics.running(name), magics.shell.user_ns
     missing = [name for name in names if name not in namespace]
     if missing:
@@ -192,7 +192,7 @@ def _push(magics: TFClusterMagics, name: str, names: tuple[str, ...], on: str | 
 
 
 @line_command("pull", "fetch variables, each bound to {task: value}:  pull A,B [--on SELECTOR]", *_VARIABLES)
-def _pull(magics: TFClusterMagics, name: str, names: tuple[str, ...], on: str | None) -> None:
+def _pull(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str | None) -> None:
     job = magics.running(name).begin_pull(names, on)
     magics.shell.user_ns.update(waiting.finish(job).pulled)
     outcomes = job.outcome.outcomes.values() if job.outcome else ()
@@ -212,7 +212,7 @@ def _pull(magics: TFClusterMagics, name: str, names: tuple[str, ...], on: str | 
     option("--of", "NAME", "the notebook's variable with all rows, to find those that nobody has read"),
 )
 def _diff(
-    magics: TFClusterMagics, name: str, variable: str, on: str | None, rows: bool, of: str | None
+    magics: NotebookClusters, name: str, variable: str, on: str | None, rows: bool, of: str | None
 ) -> None:
     cluster, namespace = magics.running(name), magics.shell.user_ns
     if of and of not in namespace:
@@ -226,7 +226,7 @@ def _diff(
     option("modules", "MODULE", "a module of yours, with its submodules", nargs="+"),
     _ON,
 )
-def _reload(magics: TFClusterMagics, name: str, modules: list[str], on: str | None) -> None:
+def _reload(magics: NotebookClusters, name: str, modules: list[str], on: str | None) -> None:
     cluster = magics.running(name)
     try:
         found = cluster.reload(*modules, on=on or "all")
@@ -246,7 +246,7 @@ def _reload(magics: TFClusterMagics, name: str, modules: list[str], on: str | No
     flag("--stop", "end TensorBoard"),
 )
 def _tensorboard(
-    magics: TFClusterMagics,
+    magics: NotebookClusters,
     name: str,
     logdir: str | None,
     port: int | None,
@@ -270,7 +270,7 @@ def _tensorboard(
 @line_command(
     "explain", "print what a short name in a message means", option("word", "NAME", "a short name", nargs="?")
 )
-def _explain(magics: TFClusterMagics, name: str, word: str | None) -> None:
+def _explain(magics: NotebookClusters, name: str, word: str | None) -> None:
     try:
         print(symptoms.explain(word or ""))
     except LookupError as error:

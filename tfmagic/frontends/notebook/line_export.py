@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfmagic.frontends.notebook.options import line_command, option
 
 if TYPE_CHECKING:
-    from tfmagic.frontends.notebook.magic import TFClusterMagics
+    from tfmagic.frontends.notebook.magic import NotebookClusters
 
 
 def parse_numbers(text: str) -> frozenset[int]:
@@ -28,6 +28,6 @@ def parse_numbers(text: str) -> frozenset[int]:
         "--cells", "N-M", "cells by number, such as 3-7,9 (default: all that succeeded)", type=parse_numbers
     ),
 )
-def _export(magics: TFClusterMagics, name: str, folder: str, cells: frozenset[int] | None) -> None:
+def _export(magics: NotebookClusters, name: str, folder: str, cells: frozenset[int] | None) -> None:
     for line in str(magics.known(name).export(folder, cells=cells)).splitlines():
         print(f"tfmagic: {line}")

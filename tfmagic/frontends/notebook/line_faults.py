@@ -26,7 +26,7 @@ from tfmagic.frontends.notebook.options import (
 from tfmagic.protocol.cluster_spec import select
 
 if TYPE_CHECKING:
-    from tfmagic.frontends.notebook.magic import TFClusterMagics
+    from tfmagic.frontends.notebook.magic import NotebookClusters
 
 _AFTER = (
     option("tasks", "TASK", "tasks, by selector", nargs="+"),
@@ -41,7 +41,7 @@ _SIGNAL = option("--signal", "S", "default: KILL", dest="amount", type=parse_sig
 
 
 def _injure(
-    kind: str, magics: TFClusterMagics, name: str, tasks: list[str], after: float | None, amount: float = 0
+    kind: str, magics: NotebookClusters, name: str, tasks: list[str], after: float | None, amount: float = 0
 ) -> None:
     cluster = magics.running(name)
     lab = cluster.faults
@@ -95,7 +95,7 @@ for _kind, _summary, _options in (
     flag("--stop", "end the faults"),
 )
 def _chaos(
-    magics: TFClusterMagics,
+    magics: NotebookClusters,
     name: str,
     *,
     seed: int,
@@ -124,7 +124,7 @@ def _chaos(
     "show the links of simulated hosts, or change them:  network [HOST] RATE[,LATENCY[,LOSS]] , or off",
     option("words", "[HOST] LINK", "such as 100mbit, host-1 1gbit,0.5ms or off", nargs="*"),
 )
-def _network(magics: TFClusterMagics, name: str, words: list[str]) -> None:
+def _network(magics: NotebookClusters, name: str, words: list[str]) -> None:
     cluster = magics.running(name)
     if words:
         *hosts, link = words

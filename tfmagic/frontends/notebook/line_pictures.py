@@ -25,7 +25,7 @@ from tfmagic.views.pictures.lanes import NoRecords
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
-    from tfmagic.frontends.notebook.magic import TFClusterMagics
+    from tfmagic.frontends.notebook.magic import NotebookClusters
     from tfmagic.views.saved_cell import Publisher
 
 _REDRAW_S = 1.0  # between two pictures of a live map, at least
@@ -38,7 +38,7 @@ _LOOK_S = 0.1  # between two looks at whether a cell runs
     option("task", "TASK", "explain the TF_CONFIG of this task, field by field", nargs="?", default=""),
     flag("--live", "also draw it again while the next cell runs"),
 )
-def _map(magics: TFClusterMagics, name: str, task: str, live: bool) -> None:
+def _map(magics: NotebookClusters, name: str, task: str, live: bool) -> None:
     cluster = magics.running(name)
     found = cluster.draw_map(task)
     is_live = not task and (cluster.busy or live)
@@ -58,7 +58,7 @@ def _map(magics: TFClusterMagics, name: str, task: str, live: bool) -> None:
     ),
 )
 def _timeline(
-    magics: TFClusterMagics, name: str, cell: int | None, whole: bool, run_name: str | None
+    magics: NotebookClusters, name: str, cell: int | None, whole: bool, run_name: str | None
 ) -> None:
     cluster = magics.clusters.get(name)
     if cluster is not None and not run_name:
@@ -77,7 +77,7 @@ def _timeline(
     option("run_name", "RUN", "name of a run (default: that of the cluster here)", nargs="?"),
     option("--out", "FILE", "the file (default: tfmagic-report-RUN.html)"),
 )
-def _report(magics: TFClusterMagics, name: str, run_name: str | None, out: str | None) -> None:
+def _report(magics: NotebookClusters, name: str, run_name: str | None, out: str | None) -> None:
     run = find_run(magics, name, run_name)
     cluster = magics.clusters.get(name) or magics.new_cluster(name, ShapeOptions())
     path = Path(out).expanduser() if out else report.default_path(run)

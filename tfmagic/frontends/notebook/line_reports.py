@@ -33,13 +33,13 @@ from tfmagic.views.panel import PanelView
 from tfmagic.views.recorded_text import RecordedText
 
 if TYPE_CHECKING:
-    from tfmagic.frontends.notebook.magic import TFClusterMagics
+    from tfmagic.frontends.notebook.magic import NotebookClusters
 
 _JSON = flag("--json", "print JSON, for programs", dest="plain")
 
 
 @line_command("status", "show a table of the tasks", _JSON)
-def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
+def _status(magics: NotebookClusters, name: str, plain: bool) -> None:
     cluster = magics.running(name)
     rows = cluster.status()
     if plain:
@@ -63,7 +63,7 @@ def _status(magics: TFClusterMagics, name: str, plain: bool) -> None:
     flag("--path", "print the paths of the files", dest="shows_path"),
 )
 def _logs(
-    magics: TFClusterMagics,
+    magics: NotebookClusters,
     *,
     name: str,
     tasks: list[str],
@@ -96,7 +96,7 @@ def _state_dir() -> Path:
     return folder.state_dir(TFCluster.instance().state_dir)
 
 
-def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = None) -> RunFolder:
+def find_run(magics: NotebookClusters, cluster_name: str, run_name: str | None = None) -> RunFolder:
     """Return the named run, else that of the cluster here, else the newest of that cluster name."""
     base, cluster = _state_dir(), magics.clusters.get(cluster_name)
     if cluster is not None and not run_name:
@@ -115,7 +115,7 @@ def find_run(magics: TFClusterMagics, cluster_name: str, run_name: str | None = 
     return found[-1]
 
 
-def _waiting_run(magics: TFClusterMagics, cluster_name: str) -> str:
+def _waiting_run(magics: NotebookClusters, cluster_name: str) -> str:
     """Return the newest kept run that waits for a kernel, although a newer one may have ended; "" if none."""
     if cluster_name in magics.clusters:
         return ""
@@ -131,7 +131,7 @@ def _is_ours(run: RunFolder) -> bool:
 
 
 @line_command("errors", "print every failure of the last cell in full", TASKS, _JSON)
-def _errors(magics: TFClusterMagics, name: str, tasks: list[str], plain: bool) -> None:
+def _errors(magics: NotebookClusters, name: str, tasks: list[str], plain: bool) -> None:
     cluster = magics.known(name)
     found = cluster.failures(*tasks)
     if plain:
@@ -145,7 +145,7 @@ def _errors(magics: TFClusterMagics, name: str, tasks: list[str], plain: bool) -
 
 
 @line_command("stacks", "print the Python stacks of tasks, also of stuck ones; equal stacks once", TASKS)
-def _stacks(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
+def _stacks(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
     print(magics.running(name).grouped_stacks(*tasks))
 
 
@@ -155,8 +155,8 @@ def _stacks(magics: TFClusterMagics, name: str, tasks: list[str]) -> None:
     option("--timeout", "SECONDS", "wait at most this long, then print how far they are", type=parse_seconds),
     _JSON,
 )
-def _wait(magics: TFClusterMagics, name: str, timeout: float | None, plain: bool) -> None:
-    """Replaced by `TFClusterMagics.wait_async` where the notebook's event loop can go on."""
+def _wait(magics: NotebookClusters, name: str, timeout: float | None, plain: bool) -> None:
+    """Replaced by `NotebookClusters.wait_async` where the notebook's event loop can go on."""
     print(magics.detached.wait(magics.known(name), timeout, plain))
 
 
@@ -169,7 +169,7 @@ def _wait(magics: TFClusterMagics, name: str, timeout: float | None, plain: bool
     flag("--all", "list the runs and their cells", dest="lists"),
 )
 def _attach(
-    magics: TFClusterMagics,
+    magics: NotebookClusters,
     name: str,
     run_name: str | None,
     cell: int | None,
@@ -223,7 +223,7 @@ def _show_record(record: CellRecord, run: RunFolder, limit_bytes: int) -> None:
     SHAPE,
     _JSON,
 )
-def _doctor(magics: TFClusterMagics, name: str, shape: ShapeOptions, plain: bool) -> None:
+def _doctor(magics: NotebookClusters, name: str, shape: ShapeOptions, plain: bool) -> None:
     """Look at this environment, for a cluster of the given shape or for the one that runs."""
     cluster = magics.clusters.get(name)
     if cluster is None or not cluster.running or shape.given:

@@ -4,10 +4,10 @@
     cell ── cell_source ──→ Python source and the names it reads (a syntax error starts nothing)
     Cluster.begin_cell ──→ wait, or await ──→ TaskResults ──→ --out, --pull   (a failure is raised as it was)
 
-IPython calls the methods of `TFClusterMagics`. A cell is a generator that yields each job whose end it needs:
-the blocking magic waits for the job, and the magic that `tfmagic.frontends.notebook.awaited_cells` puts in
-its place awaits it. Only the public interface of `Cluster` is used here, so that Python code can do the same.
-Frames of tfmagic are cut out of what these methods raise.
+`registered` has the magics that IPython calls, and imports this module at their first use. A cell is a
+generator that yields each job whose end it needs: the blocking magic waits for the job, and the magic that
+`awaited_cells` puts in its place awaits it. Only the public interface of `Cluster` is used here, so that
+Python code can do the same. Frames of tfmagic are cut out of what these methods raise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any
 
 import msgspec
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from tfmagic.clusters.attaching import attach
@@ -34,11 +33,11 @@ from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor, early_variables
 from tfmagic.frontends.different_weights import different_weights
 from tfmagic.frontends.notebook import (
-    awaited_cells,
     detached_cells,
     one_liners,
     plain_cells,
     reports,
+    steps,
 )
 from tfmagic.frontends.notebook.cell_source import prepare_cell
 from tfmagic.frontends.notebook.comparison import Comparison, name_of, variants_of
@@ -48,7 +47,6 @@ from tfmagic.frontends.notebook.options import (
     DEFAULT_NAME,
     CellLine,
     HelpShown,
-    overview,
     parse_cell_line,
     parse_line,
 )
@@ -65,19 +63,17 @@ Steps = Generator[Job | LocalCell, Any, None]  # a job is answered with its `Cel
 PreparedCell = tuple[CellPlan, frozenset[str]]  # with the names that it can need from the notebook
 
 
-@magics_class
-class TFClusterMagics(Magics):  # IPython is untyped
-    """The magics, and the clusters of this notebook by name."""
+class NotebookClusters:
+    """The clusters of this notebook by name, and what the magics do with them."""
 
     def __init__(self, shell: Any):
-        super().__init__(shell)
+        self.shell = shell
         self.clusters: dict[str, Cluster] = {}
         self.shapes: dict[str, ShapeOptions] = {}
         self.detached = detached_cells.DetachedJobs(shell)
 
-    @line_cell_magic
-    def tfcluster(self, line: str, cell: str | None = None) -> None:
-        """Run a cell on a TensorFlow cluster, or manage clusters; see --help of each."""
+    def run(self, line: str, cell: str | None) -> None:
+        """Do what ``%%tfcluster`` and ``%tfcluster`` do."""
         if cell is None and (one := one_liners.split(line))[1]:
             line, cell = one
         try:
@@ -85,25 +81,23 @@ class TFClusterMagics(Magics):  # IPython is untyped
                 name, options = parse_line(line)
                 COMMANDS[name].run(self, **options)
             else:
-                with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
-                    awaited_cells.drive(steps)
+                with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as cell_steps:
+                    steps.drive(cell_steps)
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
 
-    @cell_magic(awaited_cells.ASYNC_MAGIC)
-    async def tfcluster_async(self, line: str, cell: str) -> None:
-        """`%%tfcluster`, awaited: the notebook's event loop goes on meanwhile."""
+    async def run_async(self, line: str, cell: str) -> None:
+        """Do what ``%%tfcluster`` does, while the notebook's event loop goes on."""
         try:
-            with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as steps:
-                await awaited_cells.drive_async(steps)
+            with contextlib.closing(self._cell_steps(parse_cell_line(line), cell)) as cell_steps:
+                await steps.drive_async(cell_steps)
         except BaseException as error:
             if (shown := _shown_error(error)) is not None:
                 raise shown  # noqa: B904
 
-    @line_magic(awaited_cells.ASYNC_WAIT)
     async def wait_async(self, line: str) -> None:
-        """`%tfcluster wait`, awaited."""
+        """Do what ``%tfcluster wait`` does, while the notebook's event loop goes on."""
         try:
             _, wait = parse_line(line)
             print(await self.detached.wait_async(self.known(wait["name"]), wait["timeout"], wait["plain"]))
@@ -113,7 +107,7 @@ class TFClusterMagics(Magics):  # IPython is untyped
 
     # -- cells --
 
-    def _cell_steps(self, options: CellLine, body: str) -> awaited_cells.Steps:
+    def _cell_steps(self, options: CellLine, body: str) -> steps.Steps:
         """Run the cell; yield each job that must end before the next step."""
         notices.begin()
         check_view(options.view, self.shell)
@@ -366,9 +360,6 @@ class TFClusterMagics(Magics):  # IPython is untyped
 def _added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int] | None:
     """Return by how much counters have grown; None without counters."""
     return {name: count - before[name] for name, count in now.items()} or None
-
-
-vars(TFClusterMagics)["tfcluster"].getdoc = overview  # IPython asks for it at  %%tfcluster?
 
 
 def _shown_error(error: BaseException) -> BaseException | None:

@@ -11,8 +11,6 @@ import ast
 import re
 from typing import Any
 
-from tfmagic.frontends.notebook.options import cell_parser
-
 _LINE = re.compile(r"(\s*)get_ipython\(\)\.run_line_magic\('tfcluster', (['\"]run\b.*)\)\s*$")
 _WORD = re.compile(r"\s*(--[\w-]+)(=\S*)?(?=\s|$)")
 _VALUE = re.compile(r"\s+(\"[^\"]*\"|'[^']*'|\S+)")
@@ -49,6 +47,8 @@ def rewrite(line: str, number: int) -> str:
 
 def split(line: str) -> tuple[str, str]:
     """Return the options of a line that begins with ``run``, and its code: "" if there is none to run."""
+    from tfmagic.frontends.notebook.options import cell_parser  # no other line of a notebook needs it
+
     name, _, line = line.strip().partition(" ")
     known, place = cell_parser()._option_string_actions, 0
     while (word := _WORD.match(line, place)) and word[1] in known:

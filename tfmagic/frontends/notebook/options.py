@@ -264,7 +264,7 @@ def _options_of(axes: Iterable[str]) -> str:
 
 # -- line commands ---------------------------------------------------------------------------------
 
-Run = Callable[..., None]  # gets the `TFClusterMagics`, and each option by its name
+Run = Callable[..., None]  # gets the `NotebookClusters`, and each option by its name
 
 
 class LineCommand(NamedTuple):

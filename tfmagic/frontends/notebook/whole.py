@@ -1,0 +1,10 @@
+"""The notebook's part of tfmagic as a whole: what the magics need at their first use."""
+
+from tfmagic.frontends.notebook import line_commands, line_export, line_faults, line_pictures, line_reports
+from tfmagic.frontends.notebook.magic import NotebookClusters
+from tfmagic.frontends.notebook.options import overview
+
+__all__ = ["COMMAND_MODULES", "NotebookClusters", "overview"]
+
+# they fill `options.COMMANDS`
+COMMAND_MODULES = (line_commands, line_export, line_faults, line_pictures, line_reports)

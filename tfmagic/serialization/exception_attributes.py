@@ -1,0 +1,32 @@
+"""Read and set attributes of exceptions past their class, which can raise anything for each of them."""
+
+import contextlib
+from typing import Any
+
+
+def of_python(error: BaseException, name: str) -> Any:
+    """Return an attribute of BaseException, also if the class has redefined the name."""
+    return getattr(BaseException, name).__get__(error)
+
+
+def own(error: BaseException) -> dict[str, Any]:
+    """Return the `__dict__` of an exception, past its class."""
+    found = BaseException.__dict__["__dict__"].__get__(error)
+    return found if isinstance(found, dict) else {}
+
+
+def put(error: BaseException, name: str, value: Any) -> None:
+    """Set an attribute of BaseException, also if the class forbids it."""
+    BaseException.__setattr__(error, name, value)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note, also if the class forbids attributes."""
+    with contextlib.suppress(Exception):  # a class that makes even this raise
+        put(error, "__notes__", [*notes_of(error), note])
+
+
+def notes_of(error: BaseException) -> list[Any]:
+    """Return the notes of an exception, past its class."""
+    notes = own(error).get("__notes__")
+    return notes if isinstance(notes, list) else []
