@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 
+import msgspec
 import pytest
 from conftest import wait_until
 from histories import observed, reached
@@ -349,7 +349,7 @@ def test_a_draft_of_a_flood_is_short_and_the_whole_one_comes_after_it(shown):
 def test_a_cell_that_waits_for_another_one_shows_none_of_its_output(shown):
     request = CellRequested(2, {A: RunCell(cell=2, tasks=(A,))})
     shown.supervisor.happen(request)
-    queued = replace(shown.context, run=RunningCell(request, {A: 0}))
+    queued = msgspec.structs.replace(shown.context, run=RunningCell(request, {A: 0}))
     shown.write(A, "of the first cell\n")
     record = describe_cell(queued, None, 1.0)
     assert record.tasks[0].note == "queued" and "first" not in render(record, shown.run).text

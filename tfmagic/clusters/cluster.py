@@ -171,7 +171,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
     @property
     def starting(self) -> bool:
         """True if the cluster runs, and some task of its start is not ready."""
-        return self.running and self._begun is not None and not self._begun.is_over
+        return self._begun is not None and not self._begun.is_over and self.running
 
     @property
     def state(self) -> ClusterState | None:

@@ -8,8 +8,9 @@ of the exception holds all of them, {task name: exception}, the root cause first
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks
@@ -41,8 +42,7 @@ _MAX_NOTE = 300
 _LAST_LINES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class FailureContext:
+class FailureContext(msgspec.Struct, frozen=True):
     """Everything beside the outcomes that the exception is built from."""
 
     main: Mapping[str, Any]  #: The notebook's namespace.
@@ -50,7 +50,7 @@ class FailureContext:
     oom_kills: int | None = None  #: As for `describe_end`.
     stacks: str = ""  #: The stacks of tasks that could not be reached or ran out of time.
     rename: tracebacks.Rename = lambda name: name
-    starts: Mapping[TaskId, int] = field(default_factory=dict)  #: Offsets in the logs where the cell began.
+    starts: Mapping[TaskId, int] = {}  #: Offsets in the logs where the cell began.
 
 
 def find_failures(cell: CellState, raised_first: bool = False) -> dict[TaskId, Outcome]:

@@ -9,8 +9,8 @@ from tfmagic.system.advice import Step, in_notebook
 
 def different_weights(reports: Mapping[TaskId, object]) -> str:
     """Return the hint if the last report of each task shows such a difference, else ""."""
-    samples = [(task.name, getattr(end, "trained", b"")) for task, end in sorted(reports.items())]
-    trained = [(name, sample) for name, sample in samples if sample]
+    found = [(task, sample) for task, end in reports.items() if (sample := getattr(end, "trained", b""))]
+    trained = [(task.name, sample) for task, sample in sorted(found)]
     differ = [name for name, sample in trained if _differ(trained[0][1], sample)]
     if not differ:
         return ""

@@ -36,6 +36,7 @@ class TaskId(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
 
     @property
+    @functools.lru_cache(maxsize=4096)  # noqa: B019  # of values as small as their names
     def name(self) -> str:
         """The task's name, ``TYPE-INDEX``, in prefixes, results, errors and selectors."""
         return f"{self.type}-{self.index}"

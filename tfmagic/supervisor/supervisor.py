@@ -73,6 +73,7 @@ class Supervisor:
         state: The present state, or the last one.
         changed: Notified when `state` has changed.
         ended: Whether the loop has ended, in whatever way.
+        pid: The process that it was started in; a fork has no loop.
         crashed: The bug that ended the loop, or None.
         cells_ended: The number of cells that have ended.
         usage: What the processes used at the last look, by task, or by name for the kernel and its launcher.
@@ -103,7 +104,7 @@ class Supervisor:
         self._mailbox: deque[events.Event] = deque()
         self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
         self._router = EventRouter(backend, run, self._cells, max_log_bytes)
-        self.ended = False
+        self.ended, self.pid = False, 0
         self._end_callbacks: list[Callable[[], object]] = []
         self._listeners: list[tuple[Listener, Collection[type]]] = []
         self._watchers: list[Watcher] = []
@@ -124,6 +125,7 @@ class Supervisor:
     def start(self) -> None:
         """Start the loop, and with it every task. It ends with the interpreter at the latest."""
         self.thread.start()
+        self.pid = os.getpid()
         if not self._outlives_us:
             atexit.register(self.close)
 
@@ -153,9 +155,9 @@ class Supervisor:
         """Wait until a cell has ended; return False if the time has passed. See `tfmagic.supervisor.turn`."""
         cell.is_awaited, until = True, self._clock() + timeout_s
         drives = self._turn.is_resting and may_drive()
-        while drives and not cell.done.is_set() and self._clock() < until:
+        while not (has_ended := cell.done.is_set()) and drives and self._clock() < until:
             drives = self._turn.run_here(self._step, until)
-        return cell.done.wait(max(until - self._clock(), 0))
+        return has_ended or cell.done.wait(max(until - self._clock(), 0))
 
     def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0, insists: bool = False) -> None:
         """Interrupt every unfinished cell, or this one; with `tasks`, only on these.

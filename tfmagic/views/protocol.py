@@ -6,8 +6,9 @@ quiet   nothing
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
@@ -62,8 +63,7 @@ class SupervisorFacts(Protocol):
     def backend(self) -> _Backend: ...
 
 
-@dataclass(frozen=True, slots=True)
-class ViewContext:
+class ViewContext(msgspec.Struct, frozen=True):
     """What a view can read of a running cell, and what its buttons can do."""
 
     cluster: str

@@ -38,8 +38,8 @@ class RecordedText:
         is_good = all(isinstance(outcome, CellReturned) for outcome in outcomes)
         # nothing can be shown again of a quick cell: its record would take a tenth of its time
         is_empty = self._noted is None and cell is not None and is_good and self._view.has_nothing(cell)
-        self._view.finish(cell)
         if not is_empty:
+            self._view.finish(cell)
             self._append(cell)
 
     def add_note(self, text: str) -> None:

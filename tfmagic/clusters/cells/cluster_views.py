@@ -39,7 +39,7 @@ class ClusterViews:
         main: Callable[[], Mapping[str, Any]],
         oom_kills: int,
     ):
-        self._name, self._shape, self._supervisor = name, shape, supervisor
+        self._name, self._shape, self._supervisor = name, str(shape), supervisor
         self.widgets, self.oom_kills, self._main = widgets, oom_kills, main
         self._last_cell: Job | None = None  # of the user
         self._noted_ends: dict[TaskId, int] = {}  # attempts
@@ -49,7 +49,7 @@ class ClusterViews:
         command, view = job.command, job.options.view
         context = ViewContext(
             cluster=self._name,
-            shape=str(self._shape),
+            shape=self._shape,
             folder=job.run,
             run=job,
             supervisor=self._supervisor,
@@ -57,7 +57,7 @@ class ClusterViews:
             failures=functools.partial(root_cause.describe_failures, context=self.failure_context(job)),
             source=command.source,
             filename=command.filename,
-            prompt=ipython_tracebacks.prompt_of(command.filename),
+            prompt=command.prompt or ipython_tracebacks.prompt_of(command.filename),
             notifies=job.options.notify,
             widgets=self.widgets,
         )

@@ -259,8 +259,11 @@ def _load(task: TaskId, packed: Packed, main: Mapping[str, Any], writable: bool 
 
 def _raise_failed_pulls(outcome: CellState) -> None:
     failed: dict[tuple[str, FailedPull], list[str]] = {}
-    for task, result in sorted(outcome.outcomes.items()):
-        for pull in getattr(result, "failed_pulls", {}).items():
+    ends = [
+        (task, found) for task, end in outcome.outcomes.items() if (found := getattr(end, "failed_pulls", {}))
+    ]
+    for task, found in sorted(ends):
+        for pull in found.items():
             failed.setdefault(pull, []).append(task.name)
     if not failed:
         return

@@ -2,8 +2,10 @@
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from tfmagic.clusters.cells import scatter_gather
 from tfmagic.clusters.cells.cell_plan import CellPlan
@@ -20,8 +22,7 @@ cell_numbers = itertools.count(1)
 _NO_SOURCES: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """The commands of a cell, and what each task has once they were handed over.
 
     Attributes:

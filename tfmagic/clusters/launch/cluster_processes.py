@@ -1,6 +1,7 @@
 """The task processes of a cluster: where they live, what each one is told first, and their addresses."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -96,7 +97,7 @@ class ClusterProcesses:
     @property
     def running(self) -> bool:
         """True until the supervisor has ended."""
-        return self.supervisor.thread.is_alive() and not self.supervisor.ended
+        return not self.supervisor.ended and self.supervisor.pid == os.getpid()
 
     def attempts(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
         """Return the present attempt of each task; a process that is planned counts as present."""
