@@ -55,7 +55,8 @@ class PatchTable:
 
     def fits(self, name: str) -> bool:
         """Check whether a row can be used."""
-        return not self.missing(name)
+        known = self._missing.get(name)  # mostly: it is asked in each cell
+        return not (self.missing(name) if known is None else known)
 
     def install(self, name: str, **given: Any) -> bool:
         """Install a row that fits, with those of the `given` arguments that it asks for.

@@ -14,6 +14,7 @@ import contextlib
 import getpass
 import inspect
 import json
+import keyword
 import linecache
 import re
 import sys
@@ -172,7 +173,7 @@ class CellRunner:
         """
         text = source.strip()
         word = _FIRST_WORD.match(text)
-        if word is None or "\n" in text or not self.shell.automagic:
+        if word is None or "\n" in text or keyword.iskeyword(word[0]) or not self.shell.automagic:
             return source
         known = self.namespace.get(word[0], getattr(builtins, word[0], None))
         is_magic = known is None and self.shell.find_line_magic(word[0]) is not None
@@ -220,8 +221,11 @@ class CellRunner:
 
     def _execute(self, tree: ast.Module | ast.Expression, filename: str, mode: str) -> Any:
         compiler = self.shell.compile
-        with compiler.extra_flags(ast.PyCF_ALLOW_TOP_LEVEL_AWAIT):
+        compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # as `extra_flags` does, in six calls
+        try:
             code = compiler(tree, filename, mode)
+        finally:
+            compiler.flags &= ~ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         if code.co_flags & inspect.CO_COROUTINE:
             return self.wait_for(eval(code, self.namespace))
         asyncio._set_running_loop(self._open_loop())  # as in a notebook: create_task() works, run() does not

@@ -115,8 +115,10 @@ def flush_all() -> None:
     if not hasattr(sys, "stderr"):  # a cell has deleted it, and no thread starts without it
         sys.stderr = None
     for name in ("stdout", "stderr"):
-        with contextlib.suppress(Exception):  # a cell can have replaced or deleted it
+        try:  # noqa: SIM105  # `suppress` would take longer than the flush
             getattr(sys, name).flush()
+        except Exception:  # a cell can have replaced or deleted it
+            pass
     processes.flush_c_streams()
 
 

@@ -12,14 +12,14 @@ that thread checks, and then waits for the end of the thread's interval.
 import abc
 import concurrent.futures
 import multiprocessing.pool
+import operator
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfmagic.protocol import channel
 from tfmagic.protocol.commands import RunCell
@@ -223,10 +223,10 @@ def call_in_tensorflow() -> FrameType | None:
 # ---- scopes of TensorFlow ------------------------------------------------------------------------
 
 _SETTINGS = ("is_eager", "scope_name", "device_name", "device_spec")
+_get_settings = operator.attrgetter(*_SETTINGS)
 
 
-@dataclass(frozen=True, slots=True)
-class Scopes:
+class Scopes(NamedTuple):
     """The scopes that a thread has entered, and the context's settings."""
 
     graphs: list[Any]
@@ -243,7 +243,7 @@ def take_scopes() -> Scopes | None:
     graphs, strategies = ops._default_graph_stack.stack, ops.get_default_graph()._distribution_strategy_stack
     if context is None:  # TensorFlow has not been used: its first values
         return Scopes(list(graphs), list(strategies), None, (True, "", "", None))
-    settings = tuple(getattr(context._thread_local_data, name) for name in _SETTINGS)
+    settings = _get_settings(context._thread_local_data)
     return Scopes(list(graphs), list(strategies), list(context.context_switches.stack), settings)
 
 

@@ -46,8 +46,11 @@ class KerasScopes(CellPart):
 def take_scopes() -> Mapping[str, Any]:
     """Return the scopes that this thread has entered. Takes microseconds."""
     state = _state()
-    found = {name: state[name] for name in _SCOPES if name in state}
-    return {name: value.copy() if type(value) in (list, dict) else value for name, value in found.items()}
+    return {
+        name: value.copy() if type(value := state[name]) in (list, dict) else value
+        for name in _SCOPES
+        if name in state
+    }
 
 
 def put_back(scopes: Mapping[str, Any]) -> None:
