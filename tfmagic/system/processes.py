@@ -93,6 +93,9 @@ class _TimerSpec(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_long) for name in ("every_s", "every_ns", "value_s", "value_ns"))
 
 
+_NEVER = ctypes.byref(_TimerSpec())
+
+
 @functools.lru_cache(maxsize=8)
 def _timer_spec(after_s: float) -> Any:
     return ctypes.byref(_TimerSpec(0, 0, int(after_s), max(int(after_s % 1 * 1e9), 1)))
@@ -109,6 +112,11 @@ class Alarm:
         """Let the timer end after that time, and not at the time set before. Takes two microseconds."""
         spec = _timer_spec(after_s)
         if _libc.timerfd_settime(self.fd, 0, spec, None):
+            _check(-1, "timerfd_settime")
+
+    def stop(self) -> None:
+        """Let the timer not end."""
+        if _libc.timerfd_settime(self.fd, 0, _NEVER, None):
             _check(-1, "timerfd_settime")
 
     def wait(self) -> None:

@@ -52,6 +52,7 @@ class Turns:
         """Wait for the next cell or message and return it; None if the caller, the main thread, must read."""
         with self._lock:
             if not self.side_reads and self._work.empty():
+                self._alarm.stop()  # no cell runs; with many tasks, a thread of each would wake for nothing
                 return None
         return self._work.get()
 
