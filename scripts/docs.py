@@ -138,10 +138,10 @@ def _contents() -> Iterator[str]:
 def reference() -> Iterator[tuple[str, str]]:
     """Yield name and text of each page of the reference."""
     from tfmagic.frontends.cli import pages, parsers
-    from tfmagic.frontends.notebook import extension, options
+    from tfmagic.frontends.notebook import options, whole
 
     yield "symptoms", _relink((ROOT / "tfmagic/frontends/symptoms.md").read_text("utf-8"), ROOT / "docs")
-    assert extension.COMMAND_MODULES
+    assert whole.COMMAND_MODULES
     yield "cell", _help("%%tfcluster, the cell magic", options.cell_parser().format_help())
     lines = [
         (f"%tfcluster {name}", options.line_parser(name).format_help()) for name in sorted(options.COMMANDS)

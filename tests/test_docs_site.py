@@ -32,7 +32,7 @@ def test_each_page_notebook_and_lesson_is_on_the_site(site):
 def test_the_reference_has_each_option_command_and_setting(site):
     from tfmagic import TFCluster
     from tfmagic.frontends.cli.pages import PAGES
-    from tfmagic.frontends.notebook import extension, options  # noqa: F401  the extension fills the commands
+    from tfmagic.frontends.notebook import options, whole  # noqa: F401  which fills the commands
 
     def words(page):
         return re.sub("<[^>]+>", "", (site / "reference" / f"{page}.html").read_text("utf-8"))

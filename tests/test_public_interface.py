@@ -21,13 +21,13 @@ def lines() -> Iterator[str]:
 
     from tfmagic import TFCluster
     from tfmagic.frontends.cli import pages, parsers
-    from tfmagic.frontends.notebook import extension, options
+    from tfmagic.frontends.notebook import options, whole
     from tfmagic.server import metrics
 
     for module in map(import_module, MODULES):
         for name in sorted(module.__all__):
             yield from _names(f"{module.__name__}.{name}", getattr(module, name))
-    assert extension.COMMAND_MODULES
+    assert whole.COMMAND_MODULES
     yield from _options("%%tfcluster", options.cell_parser())
     for name in sorted(options.COMMANDS):
         yield from _options(f"%tfcluster {name}", options.line_parser(name))
