@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import NotebookClusters
 
 _WHOLE = "tfmagic.frontends.notebook.whole"
-_FORK_S = 1.0  # an import takes 0.3 s
+_FORK_S = 10.0  # the import takes 0.3 s, and never ends where a module that it needs forks in its own import
 
 
 @magics_class
