@@ -38,7 +38,7 @@ def test_a_detached_cell_returns_at_once_and_is_waited_for(notebook, flag):
     flag.touch()
     shown = notebook.run("%tfcluster wait")
     assert "[worker-0]:    over" in shown and "[worker-1]:    over" in shown
-    assert dict(notebook.ns["found"]) == {"worker-0": 7, "worker-1": 7}
+    assert dict(notebook.ns["found"]) == {"worker-0": 7, "worker-1": 7} and notebook.ns["found"].done
     assert notebook.ns["n"] == {"worker-0": 3, "worker-1": 3}
     assert re.search(r"default: cell \[\d+\] done on worker-0, worker-1 after [\d.]+ s, n pulled\n$", shown)
     nothing = "tfmagic: cluster default: no detached cell is left to wait for\n"

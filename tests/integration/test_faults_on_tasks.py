@@ -83,6 +83,8 @@ def test_a_slowed_task_does_less_in_the_same_time_and_is_not_stalled(two):
     assert "5 times slower on purpose" in cluster.status()[1]["note"]
     assert "worker-1 at full speed again" in two.run("%tfcluster slow worker-1 1")
     wait_until(lambda: "slower" not in cluster.status()[1]["note"])
+    found = [(event.task, event.text) for event in cluster.timeline(whole=True).timeline.events]
+    assert [text for task, text in found if task == "worker-1"] == ["slow: 5 times slower"]
 
 
 def test_a_flood_costs_nothing_but_its_bytes(two):

@@ -47,6 +47,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
     """The value of each task by task name, ordered chief, worker, ps, evaluator.
 
     Attributes:
+        done: True, as that of a name that stood for the results of a detached cell while it ran.
         seconds: The run time, by task name.
         steps: How often a task called the tf.function that it called most often, by task name.
         started, ended: When the task began and ended it, by task name.
@@ -70,6 +71,10 @@ class TaskResults(Mapping[str, T], Generic[T]):
         # without the bytes of the values, which would be kept twice
         self._ends = [replace(returned[task], value=None, pulled={}, profile=None) for task in values]
         self._starts = starts
+
+    @property
+    def done(self) -> bool:
+        return True
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -208,8 +208,8 @@ class FaultLab:
         gone = [task.name for task in chosen if state.tasks[task].phase in (Phase.DEAD, Phase.STOPPED)]
         if gone:
             raise TfmagicError(
-                f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} no process that could be hurt; "
-                f"{Step('revive')} gives them new ones"
+                f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} no process, so nothing was done to "
+                f"any task; {Step('revive')} gives dead tasks new ones"
             )
         return chosen
 
@@ -254,11 +254,11 @@ class FaultLab:
                     return
                 slowed = {task: factor for task, factor in slowed.items() if task not in self._paused}
             began = time.monotonic()
-            self._send(slowed, signal.SIGSTOP)
+            self._send(slowed, signal.SIGSTOP, Cause.NONE)  # many in a second: no event of a timeline
             for task in sorted(slowed, key=lambda t: slowed[t]):  # the least slowed runs again first
                 stop_s = _PERIOD_S * (1 - 1 / slowed[task])
                 self._closed.wait(max(began + stop_s - time.monotonic(), 0))
-                self._send([task], signal.SIGCONT)
+                self._send([task], signal.SIGCONT, Cause.NONE)
             self._closed.wait(max(began + _PERIOD_S - time.monotonic(), 0))
 
     def _note_slowed(self, slowed: Mapping[TaskId, float]) -> None:

@@ -44,6 +44,7 @@ _BETWEEN_CELLS = {Phase.PLANNED: Doing.STARTING, Phase.READY: Doing.IDLE}
 _IN_CELL = (Doing.RUNNING, Doing.WAITING, Doing.INPUT, Doing.STALLED, Doing.PAUSED)
 _MARKED = (
     *(events.InterruptPressed, events.LaunchRequested, events.SignalAsked, events.FloodAsked),
+    events.TasksSlowed,
     *(events.HostSilent, events.HostCutOff, TaskExited, TaskLost),
 )
 _OF_REASON = {Reason.INPUT: Doing.INPUT, Reason.STOPPED: Doing.PAUSED}
@@ -90,8 +91,8 @@ class TimelineRecorder:
 
     def _note(self, happened: Sequence[events.Event], decision: Decision, policy: Policy, now: float) -> None:
         for event in happened:
-            if type(event) in _MARKED:
-                self._records += marks_of(event, decision.state, self._wall(now))
+            if type(event) in _MARKED and (found := marks_of(event, decision.state, self._wall(now))):
+                self._records += found
                 self._look_at = 0.0
         for action in decision.actions:
             if type(action) is FinishCell:
@@ -270,6 +271,8 @@ def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record
             return mark("restart", tasks, "a new process was asked for")
         case events.SignalAsked(task, number, cause) if cause is not Cause.NONE:
             return mark("signal", (task,), f"{name_signal(number)[0]}: {cause.value}")
+        case events.TasksSlowed(factors):
+            return [r for task, by in factors.items() for r in mark("slow", (task,), f"{by:g} times slower")]
         case events.FloodAsked(task, size_bytes):
             return mark("flood", (task,), f"{size_bytes:,} bytes")
         case events.HostSilent(tasks, host, silent):
