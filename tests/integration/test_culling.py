@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from conftest import alive, wait_until
+from IPython.core.error import UsageError
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
 IDLE_S = 5
@@ -61,6 +62,20 @@ def test_a_cluster_that_no_cell_uses_ends_and_the_next_cell_starts_it_again(note
         told = capsys.readouterr().err
         assert "no cell ran for 1 s" in told and "without the variables" in told
         assert notebook.ns["found"] == dict.fromkeys(("worker-0", "worker-1", "worker-2"), False)
+    finally:
+        notebook.run("%config TFCluster.idle_stop_s = 0")
+
+
+def test_start_brings_back_a_cluster_that_ended_by_itself_as_it_was(notebook):
+    notebook.run("%config TFCluster.idle_stop_s = 0.5")
+    try:
+        notebook.run("%tfcluster start --workers 1 --chief --env A=5 --cluster mine")
+        wait_until(lambda: not notebook.magics.clusters["mine"].running)
+        line = "%tfcluster start --workers 1 --chief --env A=5 --cluster mine"
+        with pytest.raises(UsageError, match=f"no cell ran for 0.5 s .*start it again with {line}$"):
+            notebook.run("%tfcluster status --cluster mine")
+        notebook.run("%config TFCluster.idle_stop_s = 0")
+        assert "mine runs: chief-0, worker-0" in notebook.run("%tfcluster start --cluster mine")
     finally:
         notebook.run("%config TFCluster.idle_stop_s = 0")
 

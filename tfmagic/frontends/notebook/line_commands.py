@@ -51,7 +51,7 @@ def _start(magics: NotebookClusters, name: str, shape: ShapeOptions) -> None:
     cluster = magics.clusters.get(name)
     if cluster is not None and cluster.running:
         magics.refuse_other_shape(name, shape)
-    else:
+    elif cluster is None or shape.given or not cluster.idle_stop_s:
         cluster = magics.new_cluster(name, shape)
         magics.add(cluster, shape)
     magics.start_shown(cluster)

@@ -210,8 +210,8 @@ class NotebookClusters:
             self.refuse_other_shape(name, asked)
         elif cluster is not None and cluster.idle_stop_s and not asked.given:
             notices.say(
-                f"tfmagic: cluster {name} had ended, since no cell ran for {cluster.idle_stop_s:g} s "
-                "(TFCluster.idle_stop_s); it starts again, without the variables of its tasks"
+                f"tfmagic: cluster {name} had ended{reports.idle_reason(cluster)}; it starts again, without "
+                "the variables of its tasks"
             )
         elif name != DEFAULT_NAME and not asked.given:
             raise UsageError(
@@ -348,7 +348,11 @@ class NotebookClusters:
         """Return the cluster of that name; raise `UsageError` if it does not run."""
         cluster = self.known(name)
         if not cluster.running:
-            raise UsageError(f"cluster {name!r} was stopped; start it again with %tfcluster start")
+            words = " ".join(["%tfcluster start", *self.shapes[name].words])
+            raise UsageError(
+                f"cluster {name!r} was stopped{reports.idle_reason(cluster)}; start it again with "
+                f"{words}{reports.naming(name)}"
+            )
         return cluster
 
     def stop_all(self) -> None:

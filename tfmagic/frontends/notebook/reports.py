@@ -31,6 +31,12 @@ def naming(cluster: str) -> str:
     return f" --cluster {cluster}" if cluster != DEFAULT_NAME else ""
 
 
+def idle_reason(cluster: Cluster) -> str:
+    """Return why a cluster ended by itself, as the end of a sentence; "" if it did not."""
+    limit_s = cluster.idle_stop_s
+    return f", since no cell ran for {limit_s:g} s (TFCluster.idle_stop_s)" if limit_s else ""
+
+
 def report(cluster_name: str, text: str) -> None:
     """Print a sentence about a cluster."""
     print(f"tfmagic: cluster {cluster_name}: {text}")
