@@ -14,7 +14,7 @@ import pytest
 
 from tfmagic.clusters.launch.arguments import shape_of
 from tfmagic.frontends.cli import logs, main, pages, parsers
-from tfmagic.frontends.cli.run import find_problem, name_of
+from tfmagic.frontends.cli.run import again, find_problem, name_of
 from tfmagic.frontends.cli.summary import RunSummary, StopReason, exit_code, format_summary, place_of
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
@@ -566,3 +566,15 @@ def test_old_run_folders_are_deleted_on_request(base, capsys):
 def test_the_installed_script_is_the_same():
     text = (Path(__file__).parents[1] / "pyproject.toml").read_text()
     assert tomllib.loads(text)["project"]["scripts"] == {"tfmagic": "tfmagic.frontends.cli:main"}
+
+
+@pytest.mark.parametrize(
+    ("target", "is_module", "command"),
+    [
+        ("train.py", False, "train.py"),
+        ("my {1}.py", False, "'my {1}.py'"),
+        ("package.train", True, "-m package.train"),
+    ],
+)
+def test_the_command_of_an_advice_can_be_copied(target, is_module, command):
+    assert again(target, is_module).format("--env A=1").endswith(f" run --env A=1 {command}")

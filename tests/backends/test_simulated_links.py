@@ -57,7 +57,7 @@ def test_a_network_alone_gives_each_task_a_host():
 
 
 @pytest.mark.parametrize(
-    ("hosts", "says"), [(0, "from 1"), (True, "from 1"), ("2", "from 1"), (6, "leave 1 without one")]
+    ("hosts", "says"), [(0, "from 1"), (True, "from 1"), ("2", "from 1"), (6, "each host needs a task")]
 )
 def test_a_number_of_hosts_that_makes_no_sense_is_refused(hosts, says):
     with pytest.raises(ClusterSpecError) as error:

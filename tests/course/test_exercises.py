@@ -181,6 +181,10 @@ def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):
     assert "jupyter lab" in capsys.readouterr().out
     assert main(["course", str(tmp_path / "new")]) == 1
     assert "already" in capsys.readouterr().err
+    assert main(["course", str(tmp_path / "of mine")]) == 0
+    assert f"jupyter lab '{tmp_path}/of mine/01-first-cluster.ipynb'" in capsys.readouterr().out
+    assert main(["course", str(tmp_path / "new" / "life.svg")]) == 1
+    assert "life.svg cannot be written (File exists); choose another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["nbgrader", "otter"])

@@ -473,7 +473,7 @@ def test_the_magics_show_hosts_links_and_partitions(notebook):
     assert "in 0.01 s: partition host-0" in notebook.run("%tfcluster partition host-0 --after 0.01")
     for line, says in {
         "partition host-9": "there is no host 'host-9'",
-        "partition worker-7": "no task 'worker-7'",
+        "partition worker-7": "its hosts are host-0, host-1",
         "network 5": "RATE",
         "network host-7 1gbit": "there is no host 'host-7'",
     }.items():

@@ -161,6 +161,7 @@ def test_tail_and_missing_files(tmp_path):
     path, reader = reader_of(tmp_path, b"1\n2\n3\n")
     reader.log.close()
     assert tail_lines(path, 2) == ["2", "3"]
+    assert tail_lines(path, 0) == [] and tail_lines(path, 9) == ["1", "2", "3"]
     assert list(read_rows(tmp_path / "none.log")) == []
     assert tail_lines(tmp_path / "none.log", 2) == []
     assert LogReader(tmp_path / "none.log", TASK).read_lines(10) == ""

@@ -337,7 +337,7 @@ def tail_lines(
     """Return the last `count` lines of a log between two offsets, from at most its last `max_bytes`."""
     size = file_size(path) if until is None else until
     rows = rows_of(_read_span(path, max(size - max_bytes, since), size))
-    return [plain_text(row) for row in rows[-count:]]
+    return [plain_text(row) for row in rows[max(len(rows) - count, 0) :]]
 
 
 def find_lines(path: Path, tail: int | None = None, pattern: re.Pattern[str] | None = None) -> Iterator[str]:

@@ -72,8 +72,8 @@ def _check_hosts(count: object, tasks: Sequence[TaskId]) -> None:
         raise ClusterSpecError(f"hosts is a number of machines, from 1, not {count!r}")
     if count > len(tasks):
         raise ClusterSpecError(
-            f"{count} hosts for {len(tasks)} tasks leave {count - len(tasks)} without one; ask for fewer "
-            "hosts, or for more tasks"
+            f"there are more hosts ({count}) than tasks ({len(tasks)}), and each host needs a task: ask for "
+            "fewer hosts, or for more tasks"
         )
     if count > MOST_HOSTS:
         raise ClusterSpecError(f"hosts cannot be {count}; a simulated network has at most {MOST_HOSTS}")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.clusters.tools import fault_plan
 from tfmagic.clusters.tools.fault_plan import DEFAULT_KINDS, Fault
-from tfmagic.errors import TfmagicError
+from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked, TasksSlowed
 from tfmagic.supervisor.state import Phase
@@ -191,7 +191,10 @@ class FaultLab:
             if target.startswith("host-") and target not in found:
                 network.select([target])  # raises
             elif target not in found:
-                found |= {network.host_of(task) for task in select(target, self._supervisor.state.tasks)}
+                try:
+                    found |= {network.host_of(task) for task in select(target, self._supervisor.state.tasks)}
+                except ClusterSpecError as error:
+                    raise ClusterSpecError(f"{error}; its hosts are {', '.join(network.names)}") from None
         return tuple(name for name in network.names if name in found)
 
     def _set_cut(self, hosts: Sequence[str], cut: bool) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """``tfmagic course``: copy the lessons into a folder."""
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,7 +19,10 @@ def main(args: argparse.Namespace) -> int:
             return 0
         copies = course.copy(folder, with_outputs=args.with_outputs)
     except (OSError, TfmagicError) as error:
-        sys.stderr.write(f"tfmagic course: {error}\n")
+        reason = getattr(error, "strerror", None)  # of the system's own errors
+        text = f"{folder} cannot be written ({reason}); choose another folder" if reason else error
+        sys.stderr.write(f"tfmagic course: {text}\n")
         return 1
-    print(f"{len(copies)} lessons are in {folder}. Begin with:\n\n    jupyter lab {copies[0]}")
+    first = shlex.quote(str(copies[0]))
+    print(f"{len(copies)} lessons are in {folder}. Begin with:\n\n    jupyter lab {first}")
     return 0

@@ -13,6 +13,7 @@ import io
 import os
 import pkgutil
 import re
+import shlex
 import signal
 import sys
 import time
@@ -51,6 +52,12 @@ from tfmagic.task.script import run_script
 _POLL_S = 0.1
 _SERVER_S = 1.0  # for a server to end after SIGTERM
 _FOLLOW_S = 2.0  # for the other tasks to save and end too, after the leader asked them to
+
+
+def again(target: str, is_module: bool) -> str:
+    """Return the command that runs a script again, to copy; ``{}`` stands for a further option."""
+    words = shlex.join(["-m", target] if is_module else [target]).replace("{", "{{").replace("}", "}}")
+    return f"{program_name()} run {{}} {words}"
 
 
 def main(args: argparse.Namespace) -> int:
@@ -186,7 +193,7 @@ class ScriptRun:
         found = early_variables.of_script(args.target, args.is_module, {**os.environ, **task_settings.env})
         task_settings = early_variables.obey(task_settings, found, options.keras)
         unknown = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
-        for text in early_variables.tell(unknown, f"{program_name()} run {{}} {args.target}", set()):
+        for text in early_variables.tell(unknown, again(args.target, args.is_module), set()):
             say(text)
         name = name_of(args.target, args.is_module)
         self._one_shot = OneShotTasks(self._shape, task_settings, self._rules, name=name)
