@@ -50,6 +50,13 @@ def test_parts_stand_by_task_and_number_and_not_as_text(base):
     assert tasks == ["chief-0", "worker-9", "worker-10", "ps-0", "evaluator-0"]
 
 
+def test_a_task_that_is_no_name_is_refused_and_one_part_is_a_part(base):
+    with pytest.raises(TypeError, match=r"such as 'worker-3', not \('worker', 3\)"):
+        TaskFile(base, task=("worker", 3))
+    TaskFile(base).close()
+    assert "results.h5: 1 part, virtual, " in str(consolidate(base))
+
+
 def test_a_name_of_bytes_is_that_name(base):
     name = os.fsencode(base)
     with TaskFile(name) as file:

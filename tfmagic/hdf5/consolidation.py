@@ -60,7 +60,8 @@ class Consolidation:
     def __str__(self) -> str:
         rows = ", ".join(f"{path} {shape or ''}".strip() for path, shape in list(self.datasets.items())[:6])
         more = f" and {len(self.datasets) - 6} more" if len(self.datasets) > 6 else ""
-        lines = [f"{self.path}: {len(self.tasks)} parts, {self.how}, {self.seconds:.2f} s; {rows}{more}"]
+        parts = "1 part" if len(self.tasks) == 1 else f"{len(self.tasks)} parts"
+        lines = [f"{self.path}: {parts}, {self.how}, {self.seconds:.2f} s; {rows}{more}"]
         notes = {"different in parts": self.conflicts, "left out": self.left_out}
         notes |= {"recovered": self.recovered, "missing": self.missing}
         lines += [f"  {word}: {', '.join(items)}" for word, items in notes.items() if items]

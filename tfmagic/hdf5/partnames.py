@@ -72,6 +72,8 @@ def resolve_task(task: str | TaskId | task_context.TaskContext | None) -> tuple[
         return (parse_task(task) if isinstance(task, str) else task), {}
     if task is None:
         task = task_context.current_task() if task_context.is_task() else task_context.task_of_environment()
+    if task is not None and not isinstance(task, task_context.TaskContext):
+        raise TypeError(f"task is the name of a task, such as 'worker-3', not {task!r}")
     here = task or task_context.TaskContext("worker", 0, {"worker": [""]}, is_chief=True)
     counts = {kind: len(addresses) for kind, addresses in here.cluster_spec.items()}
     return TaskId(here.type, here.index), counts
