@@ -17,7 +17,8 @@ from snippets import snippets
 from tfmagic import course
 from tfmagic.frontends.cli import main
 
-BIN = Path(__file__).parents[2] / ".venv-beside" / "class" / "bin"
+ROOT = Path(__file__).parents[2]
+BIN = ROOT / ".venv-beside" / "class" / "bin"
 COMMANDS = [line for s in snippets("docs/teaching.md", "bash") for line in s.code.splitlines()]
 LESSONS = [path.stem for path in course.lesson_files()]
 REPLACED = (
@@ -32,7 +33,8 @@ def call(folder, command, **names):
         assert name in line
         line = line.replace(name, other)
     words = shlex.split(line, comments=True)
-    environ = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}  # the checks of this checkout
     done = subprocess.run(
         [BIN / words[0], *words[1:]], cwd=folder, env=environ, capture_output=True, text=True, timeout=600
     )
