@@ -74,7 +74,7 @@ $(AXE): chromium
 # environments with other libraries beside tfmagic: tests/environments
 BESIDE := .venv-beside/.cheapest-$(MINOR)
 $(BESIDE): $(DEV) scripts/beside
-	@scripts/beside $(VENV) arrow class collaboration
+	@scripts/beside $(VENV) arrow class collaboration front-ends
 	@touch $@
 
 # the whole suite; then the quick part on Debian's own Python, if its version differs
@@ -142,7 +142,7 @@ chaos: export CHAOS_STEPS ?= 300
 chaos: export SAME ?= all
 chaos: export SIMULATED_EVENTS ?= 100000000
 chaos: $(DEV)
-	@scripts/beside $(VENV) arrow class collaboration datasets jax opencv torch
+	@scripts/beside $(VENV) arrow class collaboration datasets front-ends jax opencv torch
 	$(BIN)/python -m pytest tests/chaos tests/same tests/supervisor/test_simulation.py
 	SAME=sample .venv-beside/arrow/bin/python -m pytest tests/same
 	$(BIN)/python -m pytest -m soak

@@ -16,28 +16,34 @@ if __name__ == "__main__":
 
 
 class Client:
-    takes, in_session = "scripts", False
-    words = ("python",)
+    takes, in_session, words = "scripts", False, ("python",)
 
     def __init__(self, scripts):
         self.commands, self.folder = scripts
 
     def run(self, code, seen):
-        (self.folder / "script.py").write_text(self.script(*code.split("\n", 1)))
+        (self.folder / "script.py").write_text(self.script(code))
         self.commands.start(self.folder, [*self.words, self.folder / "script.py"])
         while not select.select([self.commands.process.stdout], [], [], 0.02)[0]:
             seen(self.written("out"))
         self.commands.wait()
-        texts = {"stdout": self.written("out"), "stderr": self.written("err")}
-        return [{"output_type": "stream", "name": name, "text": text} for name, text in texts.items() if text]
+        texts = {name: self.written(name) for name in ("out", "err")}
+        return [
+            {"output_type": "stream", "name": f"std{n}", "text": text} for n, text in texts.items() if text
+        ]
 
     def written(self, stream):
         """Return what was written, without the frames of tracebacks, which differ between versions of Python."""
         text = (self.folder / f"{stream}.txt").read_text().replace(f"{self.folder}/", "")
         return re.sub(r"(?m)^(\[\S+\]: {4})? .*\n", "", text) if stream == "err" else text
 
-    def script(self, options, body):
-        head, _, last = body.rpartition("\n")
-        body = f"{head}\n{last}" if last.startswith(" ") else f"{head}\nreturn {last}"
-        on = options.partition("--on ")[2] or None
-        return SCRIPT.format(body=textwrap.indent(body, "    "), on=on)
+    def script(self, code):
+        return SCRIPT.format(**function(code))
+
+
+def function(code):
+    """Return the body of a function that does what a cell does, and which tasks run it."""
+    options, _, body = code.partition("\n")
+    head, _, last = body.rpartition("\n")
+    body = f"{head}\n{last}" if last.startswith(" ") else f"{head}\nreturn {last}"
+    return {"body": textwrap.indent(body, "    "), "on": options.partition("--on ")[2] or None}
