@@ -1,5 +1,6 @@
 """Variables that travel to the tasks, that are refused, and that are sent only once."""
 
+import gc
 import sys
 import types
 import weakref
@@ -57,6 +58,18 @@ def test_a_function_takes_the_globals_it_uses_along_transitively(side):
     got = s.send("f")
     assert set(got) == {"f", "g", "n"}
     assert s.task_main["f"]() == 3
+
+
+def test_a_value_on_the_task_is_freed_when_nothing_refers_to_it(side):
+    s = side("import numpy\nx = numpy.ones(1000)")
+    gc.disable()
+    try:
+        freed = weakref.ref(s.send("x")["x"])
+        assert freed() is not None
+        del s.task_main["x"]
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_function_finds_its_globals_in_the_task(side):
