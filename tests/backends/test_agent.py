@@ -346,7 +346,7 @@ def test_a_driver_that_takes_over_gets_each_line_once_and_what_the_cell_returned
 def test_an_agent_that_is_alone_keeps_the_end_of_a_task_for_the_next_driver(kept):
     kept.send(cell(3, "import os; os._exit(5)"))
     wait_until(
-        lambda: kept.agent._watched[TASK].journal.end is not None
+        lambda: kept.agent._watched[TASK].journal.task.end is not None
     )  # the lease is over, the time to keep is not
     (task,) = kept.attach()
     assert isinstance(task.end, TaskExited) and task.end.exit_code == 5
@@ -383,7 +383,7 @@ def test_a_later_claim_refuses_an_earlier_one(kept):
 
 
 def test_a_journal_drops_the_oldest_values_and_says_so():
-    kept = journal.Journal(TASK, attempt=1)
+    kept = journal.Journal(KeptTask(TASK, attempt=1))
     kept.note_command(RunCell(cell=1), 0)
     kept.note_event(Displayed(TASK, 1, 1, 0, b"x" * 100), 0)
     kept.note_event(CellReturned(TASK, 1, 1, 0.1, 0, value=Packed(b"y" * 100)), 0)
@@ -395,7 +395,7 @@ def test_a_journal_drops_the_oldest_values_and_says_so():
 
 
 def test_a_journal_has_barriers_only_as_long_as_the_task_waits_there():
-    kept = journal.Journal(TASK, attempt=1)
+    kept = journal.Journal(KeptTask(TASK, attempt=1))
     kept.note_event(BarrierReached(TASK, 1, "a", (TASK,)), 0)
     kept.note_command(ReleaseBarrier("a"), 0)
     assert not kept.told

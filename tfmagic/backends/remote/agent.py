@@ -43,6 +43,7 @@ from tfmagic.backends.remote.messages import (
     AgentSetup,
     HostOrder,
     HostReport,
+    KeptTask,
     LaunchTask,
     ReadAgain,
     SignalTask,
@@ -339,11 +340,10 @@ class HostAgent:
         """Start a process here: with the folder, environment and import path of this host."""
         boot = order.boot
         self._usage.of_tasks = len(boot.shape_tasks)
-        known = self._watched.get(boot.task) or _Watched(boot.task, TaskFiles(self._run, boot.task))
-        watched = self._watched[boot.task] = known
+        watched = self._watched.setdefault(boot.task, _Watched(boot.task, TaskFiles(self._run, boot.task)))
         watched.attempt, watched.cells, watched.pid, watched.is_log_closed = boot.attempt, 0, 0, False
         if self._setup.keep_s:
-            watched.journal = watched.journal or Journal(boot.task)
+            watched.journal = watched.journal or Journal(KeptTask(boot.task))
             watched.journal.note_launch(boot.attempt)
         watched.files.begin(order.log_bytes)
         computing = sum(1 for other in self._watched if other.type != "ps")

@@ -8,12 +8,12 @@ and how cells have ended. The oldest results are dropped when all of a host exce
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from tfmagic.backends.remote.messages import KeptCell, KeptTask
 from tfmagic.protocol import commands, events
-from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Event
 from tfmagic.protocol.payload import Packed
 from tfmagic.system.advice import Step
@@ -23,48 +23,30 @@ _CELLS, _EVENTS = 100, 5000  # of each task
 
 
 @dataclass(slots=True)
-class _Cell:
-    """A cell that was sent to the task."""
-
-    command: commands.RunCell
-    attempt: int
-    begun: float
-    log_start: int
-    has_ended: bool = False
-    end: events.TaskExited | events.TaskLost | None = None  # of the process, before that of the cell
-
-
-@dataclass(slots=True)
 class Journal:
     """The history of one task, as far as a kernel that attaches needs it.
 
     Attributes:
+        task: Without its cells.
         told: The events to report again, each with the length of the log when it happened.
     """
 
-    task: TaskId
-    attempt: int = 0
-    pid: int = 0
-    host: str = ""
-    fresh: bool = False
-    obstacle: str = ""
-    owned: tuple[str, ...] = ()
-    joined: tuple[TaskId, ...] = ()
-    end: events.TaskExited | events.TaskLost | None = None
+    task: KeptTask
     told: list[tuple[int, Event]] = field(default_factory=list)
-    _cells: dict[int, _Cell] = field(default_factory=dict)
+    _cells: dict[int, KeptCell] = field(default_factory=dict)  # with the time at which they began as age
+    _open: set[int] = field(default_factory=set)  # those that have not ended
 
     def note_launch(self, attempt: int) -> None:
         """Note that a new process is started."""
-        self.attempt, self.pid, self.host, self.fresh, self.obstacle = attempt, 0, "", False, ""
-        self.owned, self.joined, self.end = (), (), None
+        self.task = KeptTask(self.task.task, attempt)
 
     def note_command(self, command: commands.Command, log_bytes: int) -> None:
         """Note what was sent to the task."""
         match command:
             case commands.RunCell(cell=number):
                 kept = msgspec.structs.replace(command, names=(), sources=(), call=command.call and Packed())
-                self._cells[number] = _Cell(kept, self.attempt, time.monotonic(), log_bytes)
+                self._cells[number] = KeptCell(kept, self.task.attempt, time.monotonic(), log_bytes)
+                self._open.add(number)
                 for old in list(self._cells)[:-_CELLS]:
                     self._forget(old)
             case commands.ReleaseBarrier(barrier) | commands.BreakBarrier(barrier):
@@ -76,53 +58,42 @@ class Journal:
         """Note what has happened to the task."""
         match event:
             case events.TaskStarted(pid=pid, fresh=fresh, obstacle=obstacle):
-                self.pid, self.fresh, self.obstacle = pid, fresh, obstacle
+                self._know(pid=pid, fresh=fresh, obstacle=obstacle)
                 return
             case events.TaskReady(host=host):
-                self.host = host
+                self._know(host=host)
                 return
             case events.CommsSent() | events.SocketSent():
                 return
             case events.BarrierReached(barrier=barrier, members=members):
                 if barrier.startswith(events.FIRST_STRATEGY):
-                    self.joined = members
+                    self._know(joined=members)
             case events.LineReached():
                 self._drop(lambda e: isinstance(e, events.LineReached))
             case events.CellReturned(cell=number) | events.CellRaised(cell=number):
                 self._drop(_is_open)
-                self._note_end(number)
-                self.owned = self.owned if event.owned is None else event.owned
+                self._open.discard(number)
+                if event.owned is not None:
+                    self._know(owned=event.owned)
                 if number in self._cells and self._cells[number].command.tf_config:
-                    self.joined = ()
+                    self._know(joined=())
             case events.TaskExited() | events.TaskLost():
                 self._drop(_is_open)
-                self.pid, self.end = 0, event
-                for cell in self._cells.values():
-                    if not cell.has_ended:
-                        cell.has_ended, cell.end = True, event
+                self._know(pid=0, end=event)
+                for number in self._open:
+                    self._cells[number] = msgspec.structs.replace(self._cells[number], end=event)
+                self._open.clear()
         self.told.append((log_bytes, event))
 
     def resume(self, opened: Collection[int]) -> KeptTask:
         """Return the present process and the cells, for a kernel to which these cells are open."""
         self.told = [(s, e) for s, e in self.told if getattr(e, "cell", None) in (None, *opened)]
-        now = time.monotonic()
-        cells = [
-            KeptCell(cell.command, cell.attempt, now - cell.begun, cell.log_start, cell.end)
-            for cell in self._cells.values()
-        ]
-        return KeptTask(
-            self.task,
-            self.attempt,
-            self.pid,
-            self.host,
-            self.fresh,
-            any(not cell.has_ended for cell in self._cells.values()),
-            self.owned,
-            self.joined,
-            self.end,
-            tuple(cells),
-            self.obstacle,
-        )
+        change, now = msgspec.structs.replace, time.monotonic()
+        cells = tuple(change(cell, age_s=now - cell.age_s) for cell in self._cells.values())
+        return change(self.task, is_busy=bool(self._open), cells=cells)
+
+    def _know(self, **what: Any) -> None:
+        self.task = msgspec.structs.replace(self.task, **what)
 
     # -- what is dropped --
 
@@ -141,12 +112,9 @@ class Journal:
                 return True
         return False
 
-    def _note_end(self, number: int) -> None:
-        if number in self._cells:
-            self._cells[number].has_ended = True
-
     def _forget(self, number: int) -> None:
         del self._cells[number]
+        self._open.discard(number)
         self._drop(lambda e: getattr(e, "cell", 0) == number)
 
     def _drop(self, is_over: Callable[[Event], bool]) -> None:

@@ -301,15 +301,15 @@ class KeptTask(Message, frozen=True):
     """
 
     task: TaskId
-    attempt: int
-    pid: int
-    host: str
-    fresh: bool
-    is_busy: bool
-    owned: tuple[str, ...]
-    joined: tuple[TaskId, ...]
-    end: TaskExited | TaskLost | None
-    cells: tuple[KeptCell, ...]
+    attempt: int = 0
+    pid: int = 0
+    host: str = ""
+    fresh: bool = False
+    is_busy: bool = False
+    owned: tuple[str, ...] = ()
+    joined: tuple[TaskId, ...] = ()
+    end: TaskExited | TaskLost | None = None
+    cells: tuple[KeptCell, ...] = ()
     obstacle: str = ""
 
 
