@@ -21,6 +21,7 @@ from tfmagic.backends.remote.messages import (
     DriverReport,
     DriverRequest,
     HostLost,
+    HostReports,
     HostRequest,
     HostsClosed,
     HostsOpened,
@@ -29,11 +30,11 @@ from tfmagic.backends.remote.messages import (
     Orders,
 )
 from tfmagic.backends.remote.relay import Host, Relay
-from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.protocol.channel import Channel, channel_pair, encode
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.protocol.events import CellRaised, HostSilent, TaskLost
-from tfmagic.protocol.payload import LOST, OwnedHandle
+from tfmagic.protocol.events import CellRaised, CellReturned, HostSilent, TaskLost
+from tfmagic.protocol.payload import LOST, HandleLost, OwnedHandle, Packed
 from tfmagic.runs.folder import create_run
 from tfmagic.system.advice import Step
 
@@ -85,6 +86,9 @@ class Engine:
 
     def has_answer(self, call):
         return self.gives_signs
+
+    def get(self, content):
+        return content
 
     def put(self, content):
         if bytes(content) == b"too much":
@@ -195,6 +199,24 @@ def test_a_host_writes_nothing_but_the_files_of_tasks(kernel, tmp_path, name):
     lost = [reports.receive() for _ in (ZERO, ONE)]
     assert all(f"it wants to write the file {name!r}" in report.reason for report in lost)
     assert set(tmp_path.parent.rglob("*")) == before
+
+
+def test_a_value_that_cannot_come_is_told_with_its_reason_and_the_others_come(kernel, backend):
+    engine, reports = kernel
+    backend, driver = backend
+    pulled = {name: Packed(handle=memory_files.write(b"x"), sizes=(1,)) for name in "abc"}
+    frame, _ = encode(HostReports((CellReturned(ZERO, 1, 5, 0.0, 0, pulled=pulled),)))
+    engine.batch = 1, 0, 0.0, [], frame, [b"1", "could not be sent: the store is full", b"3"]
+    engine.lease_over.set()
+    arrived = reports.receive()
+    engine.batch = Engine.batch
+    driver.theirs.send(arrived)
+    backend.wait(60)
+    (returned,) = backend.take_events()
+    found = [packed.handle for packed in returned.pulled.values()]
+    assert [bytes(memory_files.read(found[place])) for place in (0, 2)] == [b"1", b"3"]
+    with pytest.raises(HandleLost, match="a value could not be sent: the store is full"):
+        found[1].take()
 
 
 def test_a_host_without_an_address_yet_leaves_no_gap_in_what_is_told():
