@@ -1,8 +1,9 @@
-"""`python -m benchmarks [NAME ...] [--quick]`: measure and print one table. See the package."""
+"""`python -m benchmarks [NAME ...] [--quick] [--markdown]`: measure and print one table. See the package."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import platform
 import sys
@@ -15,7 +16,7 @@ from benchmarks.report import QUICK, Row, Sizes, render, render_rounds
 
 NAMES = (
     "cells", "runner", "failures", "supervision", "cleanup", "starts", "output", "page", "arrays", "memory",
-    "training", "network", "records", "hdf5", "beside",
+    "growth", "training", "network", "records", "hdf5", "beside",
 )  # fmt: skip
 ASKED_ONLY = ("hosts", "profiling")  # a Ray cluster; the cost of an option
 
@@ -30,13 +31,18 @@ def main() -> int:
         "names", nargs="*", metavar="NAME", help=f"of {known}; all but {', '.join(ASKED_ONLY)} by default"
     )
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer repeats")
+    parser.add_argument("--markdown", action="store_true", help="print dated tables for the documentation")
     asked = parser.parse_args()
     if unknown := sorted(set(asked.names) - {*NAMES, *ASKED_ONLY}):
         parser.error(f"there is no {', '.join(unknown)}; there are {known}")
     with tempfile.TemporaryDirectory(prefix="tfmagic-bench-", ignore_cleanup_errors=True) as folder:
         _settle_environment(folder)
         rows, failed = _measure_all(asked.names or NAMES, QUICK if asked.quick else Sizes())
-    print(f"\n{_machine()}{', quick' if asked.quick else ''}\n\n{render(rows)}\n\n{render_rounds(rows)}")
+    heading = f"{_machine()}{', quick' if asked.quick else ''}"
+    if asked.markdown:
+        print(f"Measured on {datetime.date.today():%d %B %Y}: {heading}.\n\n{render(rows, markdown=True)}")
+    else:
+        print(f"\n{heading}\n\n{render(rows)}\n\n{render_rounds(rows)}")
     if failed:
         print(f"\nnot measured: {', '.join(failed)}")
     return 1 if failed else 0

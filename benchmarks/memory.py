@@ -37,13 +37,14 @@ def measure(sizes: Sizes) -> list[Row]:
 
 def _tasks_mib(book: Notebook) -> float:
     """Return the mean of all tasks."""
-    return statistics.mean(_unique_mib(row["pid"]) for row in book.cluster.status())
+    return statistics.mean(unique_mib(row["pid"]) for row in book.cluster.status())
 
 
 def _interpreter_mib(code: str) -> float:
     with peers.waiting_interpreter(code) as pid:
-        return _unique_mib(pid)
+        return unique_mib(pid)
 
 
-def _unique_mib(pid: int) -> float:
+def unique_mib(pid: int) -> float:
+    """Return the memory that no other process shares."""
     return psutil.Process(pid).memory_full_info().uss / _MIB

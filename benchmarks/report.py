@@ -27,6 +27,7 @@ class Sizes:
     watch_s: float = 15.0
     training_rounds: int = 3
     training_blocks: int = 12  # of 50 steps
+    growth_rounds: int = 5  # for each number of tasks
 
 
 QUICK = Sizes(
@@ -43,6 +44,7 @@ QUICK = Sizes(
     watch_s=6.0,
     training_rounds=3,
     training_blocks=4,
+    growth_rounds=3,
 )
 
 
@@ -64,7 +66,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; `peer` is None where there is nothing to compare with."""
+    """One line of the table; `peer` is None where there is nothing to compare with.
+
+    A value that depends on the number of tasks has it: such rows are the cells of one table, `render_growth`.
+    """
 
     what: str
     ours: float
@@ -73,6 +78,8 @@ class Row:
     peer_name: str = ""
     target: Target | None = None
     rounds: tuple[Sequence[float], Sequence[float]] | None = None  # all values; the row shows the medians
+    tasks: int = 0
+    is_simulated: bool = False  # the tasks have no processes
 
     @property
     def ratio(self) -> float:
@@ -106,12 +113,39 @@ def render_rounds(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def render(rows: Sequence[Row]) -> str:
-    """Return the table as text."""
-    lines = [HEADER, *(row.cells() for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
-    lines.insert(1, tuple("-" * width for width in widths))
+def render(rows: Sequence[Row], markdown: bool = False) -> str:
+    """Return the tables as text: that of the figures, and that of growth if there is one."""
+    single = [row for row in rows if not row.tasks]
+    tables = [[HEADER, *(row.cells() for row in single)]] if single else []
+    if grown := [row for row in rows if row.tasks]:
+        tables.append(_growth(grown))
+    return "\n\n".join(_render_table(table, markdown) for table in tables)
+
+
+def _growth(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Return a line for each subject, with its value and the cost a task for each number of tasks."""
+    columns = sorted({(row.is_simulated, row.tasks) for row in rows})
+    found = {(row.what, row.unit, row.is_simulated, row.tasks): row for row in rows}
+    names = [f"{tasks:,} simulated" if is_simulated else f"{tasks}" for is_simulated, tasks in columns]
+    table = [("value (a task) of", *names, "target", "met?")]
+    for what, unit in dict.fromkeys((row.what, row.unit) for row in rows):
+        cells = [found.get((what, unit, *column)) for column in columns]
+        values = [
+            "-" if row is None else f"{short(row.ours)} ({short(row.ours / row.tasks)})" for row in cells
+        ]
+        target = next((row for row in cells if row is not None and row.target is not None), None)
+        limit = f"{target.tasks} tasks: {target.cells()[-2]}" if target else "-"
+        table.append((f"{what}, {unit}", *values, limit, target.cells()[-1] if target else "-"))
+    return table
+
+
+def _render_table(lines: Sequence[tuple[str, ...]], markdown: bool) -> str:
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    if markdown:
+        rule = tuple("---" for _ in widths)
+        return "\n".join(f"| {' | '.join(line)} |" for line in (lines[0], rule, *lines[1:]))
+    rule = tuple("-" * width for width in widths)
     return "\n".join(
         " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        for line in (lines[0], rule, *lines[1:])
     )

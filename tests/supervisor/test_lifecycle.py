@@ -31,7 +31,7 @@ from tfmagic.protocol.events import (
     TaskStarted,
 )
 from tfmagic.supervisor import lifecycle, stalls
-from tfmagic.supervisor.barriers import describe_waits
+from tfmagic.supervisor.barriers import describe_waits, forget_task
 from tfmagic.supervisor.state import (
     SIGKILL,
     SIGUSR1,
@@ -357,6 +357,13 @@ def test_a_task_waits_at_one_barrier_at_a_time():
     h.happen(reached(A, "barrier 1", (A, B)))
     h.happen(reached(A, "barrier 2", (A, B)))
     assert set(h.state.barriers) == {(1, "barrier 2")}
+
+
+def test_a_task_that_waits_nowhere_costs_nothing_at_the_barriers_of_others():
+    h = started(A, B)
+    h.run(A, B)
+    h.happen(reached(A, "barrier 1", (A, B)))
+    assert forget_task(h.state, B) is h.state
 
 
 def test_a_barrier_breaks_in_every_waiter_when_its_time_is_up_and_names_who_is_missing():
