@@ -60,9 +60,11 @@ def test_messages_arrive_whole_and_in_order(pair):
     assert [other.receive().cell for _ in range(300)] == list(range(300))
 
 
-def test_a_large_message_is_queued_without_blocking_and_arrives(pair):
+@pytest.mark.parametrize("how", ["post", "post_frame"])
+def test_a_large_message_is_queued_without_blocking_and_arrives(pair, how):
     ours, other = pair
-    assert not ours.post(RunCell(cell=1, source="x" * (8 << 20)))
+    message = RunCell(cell=1, source="x" * (8 << 20))
+    assert not (ours.post(message) if how == "post" else ours.post_frame(*encode(message)))
     got = []
     reader = threading.Thread(target=lambda: got.append(other.receive()))
     reader.start()

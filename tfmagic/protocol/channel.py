@@ -242,6 +242,16 @@ class Channel:
 
     def post_frame(self, frame: bytes, handles: list[Handle]) -> bool:
         """Do as `post` with a message that is encoded."""
+        if not (self._outbox or handles):  # mostly, and mostly it goes whole
+            sent = 0
+            try:
+                sent = self.sock.send(frame, _DONTWAIT)
+            except OSError as error:
+                if error.errno not in _LATER:
+                    raise
+            if sent == len(frame):
+                return True
+            frame = frame[sent:]
         self._outbox += _pieces(frame, handles)
         return self.flush()
 

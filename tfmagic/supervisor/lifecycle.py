@@ -148,7 +148,8 @@ def _apply_outcome(
     task = event.task
     if state.tasks[task].attempt != event.attempt:
         return state
-    state = barriers.forget_task(state, task)
+    if state.barriers:
+        state = barriers.forget_task(state, task)
     cell = state.cells.get(event.cell)
     if cell is None or task in cell.outcomes:
         return with_task(state, task, phase=Phase.READY)
