@@ -45,7 +45,7 @@ def shown_name(filename: str) -> str:
 
 def prompt_of(filename: str) -> int:
     """Return the prompt number of the notebook cell with this file name, or 0."""
-    return int(_prompts().get(filename, 0))
+    return int(_prompts().get(filename, 0)) if filename else 0
 
 
 def name_cells(text: str) -> str:

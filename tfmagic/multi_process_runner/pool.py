@@ -13,6 +13,7 @@ from tfmagic.multi_process_runner import setup
 from tfmagic.multi_process_runner.processes import MultiProcessRunnerResult, UnexpectedSubprocessExitError
 from tfmagic.multi_process_runner.setup import ClusterSpecDict
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
+from tfmagic.supervisor.state import Phase
 from tfmagic.task.tensorflow.testing_setup import prepare_plain
 
 
@@ -89,7 +90,10 @@ class MultiProcessPoolRunner:
             settings = TaskSettings(purpose="plain", task_env=gpus, script=find_script(setup.is_installed()))
             spec = self._cluster_spec
             self._cluster = Cluster(name="pool", cluster_spec=spec, task_settings=settings, **_QUICK)
-        cluster = self._cluster.start()
+        cluster = self._cluster
+        if cluster.running and self._attempts == _ready_attempts(cluster):  # nearly always
+            return cluster
+        cluster.start()
         cluster.revive()
         attempts = cluster.attempts()
         new = [name for name, attempt in attempts.items() if self._attempts.get(name) != attempt]
@@ -101,6 +105,12 @@ class MultiProcessPoolRunner:
                 cluster.run(self._initializer, on=on)
             self._attempts = attempts
         return cluster
+
+
+def _ready_attempts(cluster: Cluster) -> dict[str, int]:
+    """Return the attempts of the tasks that wait for a call, by name."""
+    tasks = {} if cluster.state is None else cluster.state.tasks
+    return {task.name: seen.attempt for task, seen in tasks.items() if seen.phase is Phase.READY}
 
 
 # a failure is raised within two seconds, also when other tasks are stuck in native code

@@ -47,7 +47,26 @@ class ClusterViews:
     def make_view(self, job: Job) -> View:
         """Return the view of a job that was started."""
         command, view = job.command, job.options.view
-        context = ViewContext(
+        job.describe = lambda outcome: describe_in_full(self._context(job), outcome)
+        if view == "quiet":  # a push or a pull must not hang in silence
+            find = find_left if command.source or command.call else find_news
+            return QuietView(job.displays, lambda: find(self._context(job)))
+        context = self._context(job)
+        if callable(view):
+            return view(context)
+        return TextView(
+            job.run,
+            job.starts.items(),
+            job.displays,
+            has_begun=context.has_begun,
+            news=functools.partial(find_news, context),
+            cell=job.number,
+            has_points=lambda: job.has_points,
+        )
+
+    def _context(self, job: Job) -> ViewContext:
+        command = job.command
+        return ViewContext(
             cluster=self._name,
             shape=self._shape,
             folder=job.run,
@@ -60,23 +79,6 @@ class ClusterViews:
             prompt=command.prompt or ipython_tracebacks.prompt_of(command.filename),
             notifies=job.options.notify,
             widgets=self.widgets,
-        )
-        job.describe = functools.partial(describe_in_full, context)
-        if callable(view):
-            return view(context)
-        news = functools.partial(find_news, context)
-        if view == "quiet" and (command.source or command.call):
-            return QuietView(job.displays, functools.partial(find_left, context))
-        if view == "quiet":  # a push or a pull, which must not hang in silence
-            return QuietView(job.displays, news)
-        return TextView(
-            job.run,
-            job.starts.items(),
-            job.displays,
-            has_begun=context.has_begun,
-            news=news,
-            cell=job.number,
-            has_points=lambda: job.has_points,
         )
 
     def failure_context(self, job: Job, stacks_text: str = "") -> FailureContext:

@@ -65,6 +65,8 @@ def _number(value: Any) -> float:
 
 def _flag(value: Any) -> bool:
     """Take True and False, and what is equal to them: 1 and 0, also those of numpy."""
+    if value is True or value is False:
+        return value
     if not isinstance(value, numbers.Integral) and type(value).__name__ not in ("bool", "bool_"):
         raise TypeError
     return bool(_require(value, lambda flag: flag in (True, False)))
