@@ -41,6 +41,23 @@ def test_where_no_decision_is_needed_one_would_do_nothing(state_dir, monkeypatch
     assert len(skipped) > 20
 
 
+def test_outcomes_that_come_together_are_folded_as_one_by_one(state_dir, monkeypatch):
+    together, fold = [], lifecycle.fold
+
+    def check(state, run, now):
+        folded = state
+        for event in run:
+            folded = lifecycle.apply(folded, event, now)
+        assert fold(state, run, now) == folded
+        together.append(len(run))
+        return folded
+
+    monkeypatch.setattr(lifecycle, "fold", check)
+    for seed in range(3):
+        Simulation(seed, EVENTS_EACH, state_dir).run()
+    assert sum(count > 1 for count in together) > 20
+
+
 def test_a_seed_repeats_what_happened(state_dir):
     first, second = Simulation(7, 2000, state_dir), Simulation(7, 2000, state_dir)
     assert (first.run(), first.now) == (second.run(), second.now)

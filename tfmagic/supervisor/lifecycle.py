@@ -12,7 +12,8 @@ released from the collectives in which they wait for it. Tasks that still have n
 period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
 """
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
 from msgspec import structs
@@ -51,11 +52,30 @@ def new_state(tasks: tuple[TaskId, ...]) -> ClusterState:
 # ---- folding events -----------------------------------------------------------------------------
 
 
+def runs_of(arrived: Iterable[events.Event]) -> Iterator[list[events.Event]]:
+    """Divide events into runs for `fold`: outcomes that came together are one change, any other event is one.
+
+    With many tasks, each change copies as many entries.
+    """
+    for kind, run in itertools.groupby(arrived, type):
+        if kind is events.CellReturned:
+            yield list(run)
+        else:
+            yield from ([event] for event in run)
+
+
+def fold(state: ClusterState, run: list[events.Event], now: float) -> ClusterState:
+    """Return the state after a run of events, as `apply` of each would."""
+    if type(run[0]) is events.CellReturned:
+        return _apply_outcomes(state, run, now)  # type: ignore[arg-type]  # all of one class
+    return apply(state, run[0], now)
+
+
 def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
     """Return the state after `event`. Events of an earlier attempt of a task change nothing."""
     match event:
-        case events.CellReturned() | events.CellRaised():  # the most frequent
-            return _apply_outcome(state, event, now)
+        case events.CellReturned() | events.CellRaised():
+            return _apply_outcomes(state, (event,), now)
         case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case events.CellRequested():
@@ -142,34 +162,37 @@ def _apply_launch(state: ClusterState, tasks: tuple[TaskId, ...]) -> ClusterStat
     return state
 
 
-def _apply_outcome(
-    state: ClusterState, event: events.CellReturned | events.CellRaised, now: float
+def _apply_outcomes(
+    state: ClusterState, ended: Iterable[events.CellReturned | events.CellRaised], now: float
 ) -> ClusterState:
-    task = event.task
-    if state.tasks[task].attempt != event.attempt:
-        return state
-    if state.barriers:
-        state = barriers.forget_task(state, task)
-    cell = state.cells.get(event.cell)
-    if cell is None or task in cell.outcomes:
-        return with_task(state, task, phase=Phase.READY)
-    seen = replace(state.tasks[task], phase=Phase.READY)
-    if isinstance(event, events.CellReturned) and cell.request.commands[task].tf_config:
-        seen = replace(seen, joined={})  # it has forgotten its peers
-    if isinstance(event, events.CellRaised) and event.lost_peers:
-        seen = replace(seen, joined=dict.fromkeys(seen.joined, LOST))
-    cells = {**state.cells, event.cell: _with_outcome(cell, task, event, now)}
-    return replace(state, tasks={**state.tasks, task: seen}, cells=cells)
+    tasks, added = dict(state.tasks), dict[int, dict[TaskId, Outcome]]()
+    for event in ended:
+        task, cell, seen = event.task, state.cells.get(event.cell), tasks[event.task]
+        if seen.attempt != event.attempt:
+            continue
+        if state.barriers:
+            state = barriers.forget_task(state, task)
+        joined = seen.joined
+        if cell is not None and task not in cell.outcomes:
+            added.setdefault(event.cell, {}).setdefault(task, event)
+            if isinstance(event, events.CellReturned) and cell.request.commands[task].tf_config:
+                joined = {}  # it has forgotten its peers
+            if isinstance(event, events.CellRaised) and event.lost_peers:
+                joined = dict.fromkeys(joined, LOST)
+        tasks[task] = replace(seen, phase=Phase.READY, joined=joined)
+    cells = {number: _with_outcomes(state.cells[number], new, now) for number, new in added.items()}
+    return replace(state, tasks=tasks, cells={**state.cells, **cells})
 
 
-def _with_outcome(cell: CellState, task: TaskId, outcome: Outcome, now: float) -> CellState:
+def _with_outcomes(cell: CellState, new: Mapping[TaskId, Outcome], now: float) -> CellState:
+    failed = [end for end in new.values() if not isinstance(end, events.CellReturned)]
     failed_at = cell.failed_at
-    if failed_at is None and not isinstance(outcome, events.CellReturned):
-        failed_at = min(getattr(outcome, "raised_at", 0.0) or now, now)
+    if failed_at is None and failed:
+        failed_at = min(getattr(failed[0], "raised_at", 0.0) or now, now)
     return replace(
         cell,
-        outcomes={**cell.outcomes, task: outcome},
-        ended_at={**cell.ended_at, task: now},
+        outcomes={**cell.outcomes, **new},
+        ended_at={**cell.ended_at, **dict.fromkeys(new, now)},
         failed_at=failed_at,
     )
 
@@ -187,7 +210,7 @@ def _apply_end(state: ClusterState, event: events.TaskExited | events.TaskLost, 
     state = barriers.forget_task(state, task)
     for cell in state.cells.values():
         if cell.sent and task in cell.waiting_for:
-            state = with_cell(state, _with_outcome(cell, task, event, now))
+            state = with_cell(state, _with_outcomes(cell, {task: event}, now))
     return state
 
 
@@ -299,7 +322,7 @@ def _send_cell(
             tasks[task] = replace(seen, phase=Phase.RUNNING)
         else:
             end = seen.end or events.TaskLost(task, seen.attempt, "it has no process")
-            cell = _with_outcome(cell, task, end, now)
+            cell = _with_outcomes(cell, {task: end}, now)
     cell = replace(cell, sent=True, started=now if cell.queued else cell.started)
     return replace(state, tasks=tasks), cell
 

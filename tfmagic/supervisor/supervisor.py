@@ -55,7 +55,7 @@ _LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
 _OBSERVED = {events.TasksObserved, events.TaskStarted, events.TaskReady, events.TaskExited, events.TaskLost}
 
 Listener = Callable[[events.Event, ClusterState], object]
-"""Called on the loop's thread with each event, and the state before it."""
+"""Called on the loop's thread with each event, and the state before it, or before its run of `runs_of`."""
 Watcher = Callable[[Sequence[events.Event], Decision, Policy, float], object]
 """Called on the loop's thread with each decision, the events before it, and the time."""
 
@@ -311,14 +311,15 @@ class Supervisor:
         """Fold events and act."""
         now = self._clock()
         state = self.state
-        for event in arrived:
-            kind = type(event)
+        for run in lifecycle.runs_of(arrived):
+            kind = type(run[0])
             for listener, kinds in self._listeners:
                 if not kinds or kind in kinds:
-                    self._call(listener, event, state)
+                    for event in run:
+                        self._call(listener, event, state)
             if kind is not events.CellReturned:  # the most frequent, which goes nowhere else
-                self._call(self._router.route, event, state)
-            state = lifecycle.apply(state, event, now)
+                self._call(self._router.route, run[0], state)
+            state = lifecycle.fold(state, run, now)
         policy = self.policy()
         is_due = self._wake_at is not None and now >= self._wake_at
         if arrived and not is_due and lifecycle.demands_nothing(arrived, state):
