@@ -1,5 +1,7 @@
 """What a hosted page such as Colab's needs, in a real kernel."""
 
+import json
+
 from doctoring import install
 from kernels import text_of
 
@@ -8,6 +10,10 @@ CELL = "%%tfcluster --workers 1 --detach\nprint('hi')"
 
 def _shown(outputs):
     return [kind for _, content in outputs for kind in content.get("data", {})]
+
+
+def _printed(outputs):
+    return json.loads("".join(content["text"] for kind, content in outputs if kind == "stream"))
 
 
 def test_a_detached_cell_needs_no_widget_where_the_page_drops_messages_between_cells(kernel, tmp_path):
@@ -32,6 +38,17 @@ def test_a_detached_cell_needs_no_widget_where_the_page_drops_messages_between_c
     ended = kernel.hear(lambda kind, content: kind == "update_display_data" and "1 of 1 done" in str(content))
     assert "[worker-0]:    hi" in ended["data"]["text/plain"]
     kernel.run("del sys.modules['google.colab']; google.__path__.pop()")
+
+
+def test_json_of_a_wait_is_all_that_it_prints(kernel, tmp_path):
+    """Without an input box, the lines of a cell of more than a second are printed as they come."""
+    go = str(tmp_path / "go")
+    kernel.run("%load_ext tfmagic")
+    cell = f"import os, time\nwhile not os.path.exists({go!r}): print('a line', flush=True); time.sleep(0.01)"
+    kernel.run(f"%%tfcluster --workers 1 --detach\n{cell}")
+    assert _printed(kernel.run("%tfcluster wait --timeout 2 --json"))["state"] == "running"
+    (tmp_path / "go").touch()
+    assert _printed(kernel.run("%tfcluster wait --json"))["state"] == "done"
 
 
 def test_a_kernel_whose_packages_were_replaced_is_told_to_restart(kernel, tmp_path):

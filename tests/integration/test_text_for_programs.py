@@ -116,7 +116,7 @@ def test_a_detached_cell_without_a_panel_can_be_shown_again_while_it_runs(notebo
 
 def test_the_end_of_a_detached_cell_without_a_panel_is_told_by_the_next_wait(kernel):
     kernel.text("%%tfcluster --workers 1 --view text --detach --out found\nprint('over')\n7")
-    kernel.text("import asyncio\nwhile hasattr(found, 'done'): await asyncio.sleep(0.01)")
+    kernel.text("import asyncio\nwhile not found.done: await asyncio.sleep(0.01)")
     assert kernel.text("print(dict(found))") == "{'worker-0': 7}\n"
     assert re.search(r"cell \[\d+\] done on worker-0 after", kernel.text("%tfcluster wait"))
     assert "no detached cell is left" in kernel.text("%tfcluster wait")

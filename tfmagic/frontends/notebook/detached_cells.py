@@ -41,6 +41,7 @@ class DetachedJob:
         self.error: BaseException | None = None
         self.results: TaskResults[Any] | None = None
         self.is_settled = self.has_ended = False
+        self.follower: Any = None  #: The task of the event loop that shows it.
 
     def settle(self, namespace: dict[str, Any]) -> None:
         """Bind the results, or keep the exception, with what there is if some tasks have returned.
@@ -140,9 +141,16 @@ class DetachedJobs:
 
     async def wait_async(self, cluster: Cluster, timeout_s: float | None, plain: bool = False) -> str:
         """Do as `wait`, while the event loop goes on."""
+        import asyncio
+
         sentences, jobs = self._begin_wait(cluster)
         for found, left_s in _each(jobs, timeout_s):
-            found.has_ended = await waiting.wait_async(found.job, left_s)
+            if (
+                plain and found.follower is not None
+            ):  # which shows its lines below the cell, not above the JSON
+                found.has_ended = bool((await asyncio.wait([found.follower], timeout=left_s))[0])
+            else:
+                found.has_ended = await waiting.wait_async(found.job, left_s)
         return self._end_wait(cluster, jobs, sentences, plain)
 
     def _begin_wait(self, cluster: Cluster) -> tuple[list[str], list[DetachedJob]]:
@@ -198,6 +206,7 @@ class DetachedJobs:
                     self._unseen.append(found)
 
         task = asyncio.get_running_loop().create_task(follow(), name=f"tfmagic-cell-{found.job.number}")
+        found.follower = task
         self._followers.add(task)
         task.add_done_callback(self._followers.discard)
 
