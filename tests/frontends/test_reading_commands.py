@@ -50,6 +50,13 @@ def test_the_failures_of_a_run_are_read_from_disk(failed_run, capsys):
     assert main(["errors", "broken", "worker-7"]) == 1 and "worker-7" in capsys.readouterr().err
 
 
+def test_a_cell_that_was_stopped_is_not_taken_for_one_that_ended_well(failed_run, capsys):
+    late = TaskRecord("worker-0", "stopped", "interrupted", seconds=1.0)
+    append_record(failed_run, CellRecord(2, "broken", "2 workers", (late,), 6, "x", 1.0, 2.5, "timed out"))
+    assert main(["errors", "broken"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith(" (timed out)")
+
+
 def test_a_run_is_waited_for_from_outside(failed_run, capsys):
     assert main(["wait", "broken", "--json"]) == 1
     found = read_json(capsys, schemas.WaitReport)

@@ -28,7 +28,8 @@ def main(args: argparse.Namespace) -> int:
     for report in found:
         print(f"---- {report.task} ----\n{texts[report.task]}\n")
     if not found:
-        print(f"no task failed in the last cell of run {run}")
+        how = f" ({record.verdict})" if record.verdict not in ("", "done", "failed") else ""
+        print(f"no task failed by itself in the last cell of run {run}{how}")
     return 0
 
 
