@@ -87,7 +87,8 @@ def test_a_cell_of_a_terminal_is_shown_again(notebook):
 
 
 def test_a_quiet_cell_is_shown_again(notebook):
-    assert notebook.run("%%tfcluster --workers 1 --view quiet\nprint('unseen')") == ""
+    notebook.run("%tfcluster start --workers 1")
+    assert notebook.run("%%tfcluster --view quiet\nprint('unseen')") == ""
     assert "[worker-0]:    unseen" in notebook.run("%tfcluster attach")
 
 

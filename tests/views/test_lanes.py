@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Part
+from tfmagic.system import advice
 from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
 
 A, B = "worker-0", "worker-1"
@@ -84,7 +85,8 @@ def test_the_whole_run_shows_starts_deaths_and_new_processes():
     assert timeline.events[-1].text == "new process, number 2"
 
 
-def test_a_cell_is_found_by_its_number_in_the_notebook():
+def test_a_cell_is_found_by_its_number_in_the_notebook(monkeypatch):
+    monkeypatch.setattr(advice, "_front_end", advice.FrontEnd.PYTHON)
     later = CellBegan(120.0, 2, (A,), 8, "x")
     records = [*WAIT, later]
     assert "cell [8] on worker-0, 10.0 s, not ended" in build(records, until=130.0).title
