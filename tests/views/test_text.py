@@ -25,6 +25,8 @@ A, B = TaskId("worker", 0), TaskId("worker", 1)
 class Screen:
     """A view over logs that the test writes."""
 
+    has_begun = True
+
     def __init__(self, folder, show_rich=None, terminal=False, tasks=(A, B)):
         self.run, self.displays, self.shown, self.tasks = RunFolder(folder), deque(), [], tasks
         self.published = []
@@ -40,6 +42,7 @@ class Screen:
             self.shown.append,
             rich if show_rich else None,
             terminal,
+            has_begun=lambda: self.has_begun,
             cell=1,
         )
 
@@ -69,6 +72,16 @@ class Screen:
         outcomes = {t: CellReturned(t, 1, 1, 0.1, end) for t, end in ends.items()}
         self.view.finish(CellState(CellRequested(1, {}), 0.0, outcomes=outcomes))
         return "".join(s for s in self.shown if isinstance(s, str))
+
+
+def test_a_display_that_comes_before_the_cell_is_seen_to_begin_is_shown(tmp_path):
+    screen = Screen(tmp_path)
+    screen.write(A, b"")
+    screen.has_begun = False
+    screen.display(A, "3")
+    screen.look()
+    screen.has_begun = True
+    assert screen.finish() == "[worker-0]:    3\n"
 
 
 def test_whole_lines_are_shown_while_the_cell_runs(tmp_path):

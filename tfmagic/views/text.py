@@ -215,7 +215,7 @@ class TextView:
             for task, start in self._tasks:
                 self._readers[task] = LogReader(self._run.log_path(task), task, start)
                 self._waiting[task] = deque()
-        while self._incoming:
+        while self._readers and self._incoming:  # they can come before the cell is seen to have begun
             shown = self._incoming.popleft()
             if shown.task in self._waiting:
                 self._waiting[shown.task].append(shown)
