@@ -5,6 +5,7 @@ tested with limits of file sizes, where the moment of the failure can be chosen.
 """
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -155,3 +156,27 @@ def test_tasks_in_a_cell_are_told_of_a_full_disk_with_nothing_half_written_and_o
     for name, (kind, text, _) in found["read_only"]["worker-1"].items():
         if name not in ("folder", "checkpoints"):  # a worker that is not chief writes elsewhere
             assert "Read-only file system" in text, (name, kind, text)
+
+
+def test_a_run_whose_logs_fill_the_disk_says_what_is_lost_and_the_next_one_why_it_does_not_start(tmp_path):
+    (tmp_path / "flood.py").write_text("for i in range(20_000):\n    print('line', i)\n")
+    found = on_a_disk(
+        tmp_path,
+        "size=200k",
+        """
+        def run(*words):
+            command = [sys.executable, "-m", "tfmagic", "run", "--workers", "1", *words, f"{disk}/../flood.py"]
+            done = subprocess.run(command, capture_output=True, text=True, env=os.environ | more)
+            return done.returncode, done.stderr
+
+        more = {"TFMAGIC_STATE_DIR": disk, "TF_CPP_MIN_LOG_LEVEL": "3"}
+        flooded, refused = run("--quiet"), run("--quiet")
+        tell(flooded=flooded, refused=refused)
+        """,
+    )
+    code, said = found["flooded"]
+    assert code == 0 and re.search(
+        r"worker-0: \d+ KiB of output could not be written, since the disk of ", said
+    )
+    code, said = found["refused"]
+    assert code == 125 and "is full: free some space or set TFMAGIC_STATE_DIR." in said, said

@@ -23,7 +23,7 @@ from typing import Any
 
 from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options
 from tfmagic.clusters.cells.job import Job
-from tfmagic.clusters.cells.results import value_of
+from tfmagic.clusters.cells.results import value_of, warn_of_full_disk
 from tfmagic.clusters.launch import startup
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.launch.task_settings import TaskSettings
@@ -330,6 +330,7 @@ class OneShotTasks:
                 self._change(task, reported=True)
                 if isinstance(report, events.CellReturned | events.CellRaised):
                     self.reports[task] = report
+                    warn_of_full_disk(task, report, self.cluster.run)
                 if isinstance(report, events.CellRaised):
                     self._change(task, raised_at=time.monotonic())
             if known.end is not None or (outcome is None and not is_closed):

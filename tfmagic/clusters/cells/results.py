@@ -22,7 +22,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import read_output
 from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.serialization import pickling, tensorflow_values
-from tfmagic.supervisor.state import CellState
+from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import tables
@@ -217,15 +217,19 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
             file=sys.stderr,
         )
     for task, result in outcome.outcomes.items():
-        lost = getattr(result, "lost_bytes", 0)
-        if lost:
-            where = getattr(result, "lost_where", "")
-            there = " there, before  ray start" if where else ""
-            print(  # by `warnings` an equal loss would be silent
-                f"tfmagic: {task}: {format_bytes(lost)} of output could not be written, since the disk of "
-                f"{where or run.folder} is full; free some space or set TFMAGIC_STATE_DIR{there}",
-                file=sys.stderr,
-            )
+        warn_of_full_disk(task, result, run)
+
+
+def warn_of_full_disk(task: TaskId, result: Outcome, run: RunFolder) -> None:
+    """Warn of output that a task has lost because the disk is full."""
+    lost, where = getattr(result, "lost_bytes", 0), getattr(result, "lost_where", "")
+    if lost:
+        there = " there, before  ray start" if where else ""
+        print(  # by `warnings` an equal loss would be silent
+            f"tfmagic: {task}: {format_bytes(lost)} of output could not be written, since the disk of "
+            f"{where or run.log_path(task).parent} is full; free some space or set TFMAGIC_STATE_DIR{there}",
+            file=sys.stderr,
+        )
 
 
 def report_restored_folder(run: RunFolder) -> None:

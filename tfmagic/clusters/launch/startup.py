@@ -5,6 +5,7 @@ If they could not be forked, the first start says why.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,6 +13,7 @@ from tfmagic.errors import LaunchError
 from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import TaskLost
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.supervisor.state import ClusterState, Phase, TaskState
 from tfmagic.supervisor.supervisor import Supervisor
@@ -21,6 +23,7 @@ Progress = Callable[[ClusterState], None]
 
 _LOOK_S = 0.1  # between two calls of `progress`
 _TAIL_LINES = 20
+_LEAST_BYTES = 1 << 16  # of free space, with which a task starts
 
 
 class Start:
@@ -110,8 +113,16 @@ class Start:
                     if is_lost
                     else f"{describe_end(end)} while it was started."
                 )
+                if _is_full(supervisor.run):
+                    full = f"The disk of {supervisor.run.folder} is full"
+                    lines.append(f"{full}: free some space or set TFMAGIC_STATE_DIR.")
                 raise LaunchError("\n".join([f"{task} {how}", *lines]))
         _tell_obstacles(supervisor.state, self._old)
+
+
+def _is_full(run: RunFolder) -> bool:
+    disk = os.statvfs(run.folder)
+    return disk.f_bavail * disk.f_frsize < _LEAST_BYTES
 
 
 _told: set[str] = set()  # obstacles, in this process
