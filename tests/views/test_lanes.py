@@ -52,6 +52,22 @@ def spans_of(timeline, task):
     return [(round(span.begin, 3), round(span.end, 3), span.doing, span.line) for span in lane.spans]
 
 
+def test_the_timeline_of_a_script_has_all_its_tasks():
+    records = [
+        CellBegan(100.0, 1, (A,)),
+        CellBegan(100.1, 2, (B,)),
+        CellEnded(103.0, 2, {B: Part("done", 103.0, "")}),
+    ]
+    timeline = build(records)
+    assert timeline.title == "cluster default: the whole run" and [lane.task for lane in timeline.lanes] == [
+        A,
+        B,
+    ]
+    assert build([CellBegan(99.0, 1, (A,)), CellBegan(100.0, 2, (A,))]).title.startswith(
+        "cluster default: call 2 on"
+    )
+
+
 def test_the_last_cell_has_a_span_for_each_line_and_wait():
     timeline = build(WAIT)
     assert timeline.title == "cluster default: cell [7] on 2 tasks, 5.00 s"

@@ -99,11 +99,13 @@ def build(
 ) -> Timeline:  # fmt: skip
     """Return the timeline of the last cell, of the cell with this prompt, or of the whole run.
 
-    Records without an end last `until` now, or until the kernel was last seen alive. Raise NoRecords if there
-    is no such cell.
+    That of a script is always whole, since each of its tasks makes a call of its own. Records without an end
+    last `until` now, or until the kernel was last seen alive. Raise NoRecords if there is no such cell.
     """
     cells = [record for record in records if isinstance(record, CellBegan)]
-    if whole:
+    calls = {cell.tasks for cell in cells}
+    is_script = len(calls) > 1 and not any(cell.prompt or len(cell.tasks) > 1 for cell in cells)
+    if whole or (is_script and prompt is None):
         if not records:
             raise NoRecords(f"{name} has no records of what its tasks did")
         begin = records[0].t
