@@ -9,8 +9,9 @@ import os
 from pathlib import Path
 
 import pytest
+from kernels import Kernel
 from replays import normalise
-from whole_notebooks import WholeNotebook
+from whole_notebooks import PYTHON, WholeNotebook
 
 HERE = Path(__file__).parent
 CLIENTS = sorted(path.stem for path in (HERE / "clients").glob("*.py"))
@@ -75,6 +76,14 @@ def kernel_of_all(shared_kernel):
 def scripts(commands, tmp_path):
     """Return the process that runs commands and scripts, and a folder for them."""
     return commands, tmp_path
+
+
+@pytest.fixture
+def xeus_kernel():
+    kernel = Kernel(python=str(PYTHON), module="xpython_launcher")
+    kernel.run("%load_ext tfmagic\nimport tfmagic")
+    yield kernel
+    kernel.close()
 
 
 @pytest.mark.parametrize("name", CLIENTS)

@@ -44,13 +44,18 @@ class Kernel:
         options: Options of ipykernel.
         cwd: Its folder.
         python: Another interpreter than ours.
+        module: The module of another kernel than ipykernel, for that interpreter.
         variables: Further variables of its environment.
     """
 
-    def __init__(self, *options: str, cwd: str | None = None, python: str = "", **variables: str) -> None:
+    def __init__(
+        self, *options: str, cwd: str | None = None, python: str = "", module: str = "", **variables: str
+    ) -> None:
         self.manager = KernelManager(kernel_name="python3")
         if python:
             self.manager.kernel_spec.argv[0] = python
+        if module:
+            self.manager.kernel_spec.argv[2] = module
         # failures as on a page, whose text is as long as IPython makes it
         arguments = ["--IPKernelApp.log_level=40", "--TFCluster.text_bytes=0", *options]
         self.manager.start_kernel(extra_arguments=arguments, cwd=cwd, env={**os.environ, **variables})

@@ -1,7 +1,11 @@
-"""Clients that run a notebook as a whole, each from the environment of `scripts/beside` that has them."""
+"""Clients that run a notebook as a whole, each from the environment of `scripts/beside` that has them.
+
+And cells as functions, for those that know no magics.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +33,11 @@ class WholeNotebook:
 
     def run(self, code: str, seen: Any) -> list[dict[str, Any]]:
         return self.outputs[code]
+
+
+def as_function(code: str) -> dict[str, str | None]:
+    """Return the body of a function that does what a cell does, and which tasks run it."""
+    options, _, body = code.partition("\n")
+    head, end, last = body.rpartition("\n")
+    body = head + end + ("" if last.startswith(" ") else "return ") + last
+    return {"body": textwrap.indent(body, "    "), "on": options.partition("--on ")[2] or None}

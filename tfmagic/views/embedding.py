@@ -104,8 +104,9 @@ def _json_tree(value: Any, name: str = "", depth: int = 0) -> str:
     items = value.items() if isinstance(value, dict) else enumerate(value)
     body = "".join(_json_tree(item, str(key), depth + 1) for key, item in items)
     size = f"{len(value)} {'key' if isinstance(value, dict) else 'item'}{'' if len(value) == 1 else 's'}"
+    attribute = "" if depth else ' open=""'
     return (
-        f'<details{"" if depth else " open"} style="padding-left:1.2em"><summary>{label}'
+        f'<details{attribute} style="padding-left:1.2em"><summary>{label}'
         f'<span style="opacity:.7">{size}</span></summary>{body}</details>'
     )
 

@@ -108,7 +108,8 @@ def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: b
         f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
     )
     body = head + error_html(task.error) + _log_html(task.task, items, fold_noise)
-    return f'<details{" open" if is_open else ""} style="{_RULE}">{body}</details>'
+    attribute = ' open=""' if is_open else ""  # euporie ignores an attribute without a value
+    return f'<details{attribute} style="{_RULE}">{body}</details>'
 
 
 def _log_html(task: str, items: Sequence[Item], fold_noise: bool) -> str:

@@ -6,8 +6,7 @@ import subprocess
 import textwrap
 
 import nbformat
-from clients import python_script
-from whole_notebooks import PYTHON, WholeNotebook
+from whole_notebooks import PYTHON, WholeNotebook, as_function
 
 BEGIN = """
 import marimo
@@ -31,25 +30,15 @@ def _(cluster, tfmagic):
 class Client(WholeNotebook):
     def execute(self, cells):
         (self.folder / "notebook.py").write_text(BEGIN + "".join(map(self.cell, cells)))
-        command = (
-            PYTHON,
-            "-m",
-            "marimo",
-            "export",
-            "ipynb",
-            "--include-outputs",
-            "notebook.py",
-            "-o",
-            "out.ipynb",
-        )
+        command = f"{PYTHON} -m marimo export ipynb --include-outputs notebook.py -o out.ipynb".split()
         subprocess.run(
             command, cwd=self.folder, capture_output=True, timeout=120
-        )  # its code is that of a cell
+        )  # its code: did a cell fail
         found = nbformat.read(self.folder / "out.ipynb", 4).cells[1:]
         return [[self.stable(output) for output in cell["outputs"]] for cell in found]
 
     def cell(self, code):
-        made = python_script.function(code)
+        made = as_function(code)
         return CELL.format(body=textwrap.indent(made["body"], "    "), on=made["on"])
 
     def stable(self, output):

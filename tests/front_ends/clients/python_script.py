@@ -1,8 +1,9 @@
-"""A plain script, `python script.py`: the cell is a function, which `Cluster.run` calls; its output goes to a pipe."""
+"""A plain script, `python script.py`, with its output in a file: the cell is a function, which `Cluster.run` calls."""
 
 import re
 import select
-import textwrap
+
+from whole_notebooks import as_function
 
 SCRIPT = """
 import tfmagic
@@ -38,12 +39,4 @@ class Client:
         return re.sub(r"(?m)^(\[\S+\]: {4})? .*\n", "", text) if stream == "err" else text
 
     def script(self, code):
-        return SCRIPT.format(**function(code))
-
-
-def function(code):
-    """Return the body of a function that does what a cell does, and which tasks run it."""
-    options, _, body = code.partition("\n")
-    head, _, last = body.rpartition("\n")
-    body = f"{head}\n{last}" if last.startswith(" ") else f"{head}\nreturn {last}"
-    return {"body": textwrap.indent(body, "    "), "on": options.partition("--on ")[2] or None}
+        return SCRIPT.format(**as_function(code))

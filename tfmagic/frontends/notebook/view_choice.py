@@ -106,7 +106,8 @@ def _new_widget() -> LiveDisplay:
 def _logged_view(context: ViewContext, shell: Any, look: Look, display_id: str) -> View:
     """Return the form at the end; before it lines, where nothing but them is lost when the form comes."""
     form = HtmlView(context, publisher(shell), None, look, display_id)
-    code = str((request_of(shell) or {}).get("content", {}).get("code", "")).lstrip()
+    request = request_of(shell) or {}
+    code = str(request.get("content", {}).get("code", "")).lstrip()
     if not code.startswith("%%tfcluster"):  # a cell with more output than that of its tasks
         return form
     starts, news = context.run.starts.items(), functools.partial(find_news, context)
@@ -118,8 +119,10 @@ def _logged_view(context: ViewContext, shell: Any, look: Look, display_id: str) 
         )
 
     clear = functools.partial(shell.display_pub.clear_output, wait=True)
-    # a Jupyter server that runs cells (jupyter-server-documents) can add an update as one more output
-    updates = not os.environ.get("JPY_SESSION_NAME")
+    # a Jupyter server that runs cells (jupyter-server-documents) can add an update as one more output, as
+    # euporie does
+    is_euporie = str(request.get("header", {}).get("username", "")).startswith("euporie-")
+    updates = not os.environ.get("JPY_SESSION_NAME") and not is_euporie
     return LoggedView(context.folder, make_lines, form, clear, updates)
 
 
