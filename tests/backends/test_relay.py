@@ -5,7 +5,6 @@ import threading
 import time
 from types import SimpleNamespace
 
-import msgspec
 import pytest
 from conftest import wait_until
 
@@ -119,8 +118,7 @@ def kernel(tmp_path):
     serving = threading.Thread(target=driver.serve)
     serving.start()
     control.receive()
-    packed = msgspec.msgpack.encode(SETUP)
-    control.send(OpenHosts(HostRequest(), (ZERO, ONE), (), str(tmp_path), packed, 60, 10))
+    control.send(OpenHosts(HostRequest(), (ZERO, ONE), (), str(tmp_path), SETUP, 60, 10))
     assert isinstance(control.receive(), HostsOpened)
     yield engine, reports
     control.send(CloseHosts())
@@ -264,7 +262,7 @@ class StandIn:
         self.theirs = Channel(theirs, Orders)
 
     def open(self, opening, waits_for):
-        return HostsOpened(())
+        return HostsOpened((), SETUP)
 
     def give_back(self):
         self.close()

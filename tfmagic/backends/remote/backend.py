@@ -121,18 +121,16 @@ class RemoteBackend:
         self._closed, self._wake_lock = False, threading.RLock()  # signal handlers call `wake` too
         self._timeout_s, self._is_open = timeout_s, True
         self._selector.register(self._wake, selectors.EVENT_READ, "wake")
-        packed = msgspec.msgpack.encode(setup)
         self._opening = opening = OpenHosts(
             request,
             tasks,
             gpu_tasks,
             str(run.folder),
-            packed,
+            setup,
             timeout_s,
             suspect_s,
-            kept_as=setup.kept_as,
-            resumes=resumes,
-            opened=opened,
+            resumes,
+            opened,
         )
         self._driver = driver_client.take(request.address)
         self._reports = self._driver.reports
@@ -142,8 +140,7 @@ class RemoteBackend:
         except BaseException:
             self.leave()
             raise
-        self.hosts = reply.hosts
-        self.setup = msgspec.msgpack.decode(reply.setup, type=AgentSetup) if resumes else setup
+        self.hosts, self.setup = reply.hosts, reply.setup
         decoder = Decoder(KeptTask)
         self.kept: tuple[KeptTask, ...] = tuple(
             decoder.decode_frame(frame, ()) for host in reply.hosts for frame in host.kept
@@ -239,7 +236,7 @@ class RemoteBackend:
         if self._reports.fileno() >= 0:
             self._selector.unregister(self._reports)
             self._driver.give_back()
-        elif self._is_open and self._opening.kept_as and not self.was_taken_over:
+        elif self._is_open and self._opening.setup.kept_as and not self.was_taken_over:
             self._end_kept()
         self._selector.close()
         os.close(self._wake)

@@ -92,7 +92,7 @@ class Driver:
     def _answer(self, request: DriverRequest) -> Any:
         match request:
             case OpenHosts():
-                return self._resume(request) if request.resumes else HostsOpened(self._open(request))
+                return self._resume(request) if request.resumes else self._open(request)
             case ReserveAddresses(tasks):
                 return AddressesReserved(self._reserve(tasks))
             case CloseHosts():
@@ -123,7 +123,7 @@ class Driver:
         if not self._listens:
             self._listens = True
             threading.Thread(target=self._relay_orders, name="tfmagic-orders", daemon=True).start()
-        self._timeout_s, self._kept_as = opening.timeout_s, opening.kept_as
+        self._timeout_s, self._kept_as = opening.timeout_s, opening.setup.kept_as
 
     def _resume(self, opening: OpenHosts) -> HostsOpened:
         """Take over the agents of a cluster that has outlived its kernel."""
@@ -131,9 +131,8 @@ class Driver:
         self._connect(opening)
         agents = self._engine.take_over(opening)
         if not agents:
-            raise BackendError(
-                f"nothing of {opening.kept_as} lives there any more; --cell N shows a cell of it from disk"
-            )
+            what = f"nothing of {opening.setup.kept_as} lives there any more"
+            raise BackendError(f"{what}; --cell N shows a cell of it from disk")
         claims = self._engine.ask("claim", dict.fromkeys(agents.values(), ()), self._timeout_s)
         epoch, sizes = max(claims), file_sizes(opening.run_folder)
         own, trial = self._engine.own_node, self._trial.question
@@ -142,12 +141,12 @@ class Driver:
             for node, agent in agents.items()
         }
         found = self._engine.ask("resume", args, self._timeout_s)
-        opening = structs.replace(opening, setup=found[0][2])
+        opening = structs.replace(opening, setup=read_setup(found[0][2]))
         self._engine.resume(opening)
         self._relay = relay = self._new_relay(opening)
         return HostsOpened(relay.resume(opening.tasks, agents, epoch, found), opening.setup)
 
-    def _open(self, opening: OpenHosts) -> tuple[HostFacts, ...]:
+    def _open(self, opening: OpenHosts) -> HostsOpened:
         self._leaves_cluster = False
         self._connect(opening)
         deadline = time.monotonic() + opening.timeout_s
@@ -165,13 +164,11 @@ class Driver:
             host.address, versions, host.shares_memory = opened
             facts[node] = HostFacts(host.address, tuple(host.tasks), versions)
             relay.begin(host)  # at once: others may need longer than the lease of this agent
-        return tuple(facts[node] for node in hosts)
+        return HostsOpened(tuple(facts[node] for node in hosts), opening.setup)
 
     def _new_relay(self, opening: OpenHosts) -> Relay:
-        lease_s = read_setup(opening.setup).lease_s
-        return Relay(
-            self._engine, self._reports, opening.run_folder, opening.suspect_s, lease_s, self._replace
-        )
+        where, patience = (self._reports, opening.run_folder), (opening.suspect_s, opening.setup.lease_s)
+        return Relay(self._engine, *where, *patience, self._replace)
 
     def _relay_orders(self) -> None:
         while True:

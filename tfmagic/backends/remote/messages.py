@@ -52,7 +52,7 @@ class AgentSetup(Record, frozen=True):
         environ: Variables that TensorFlow reads when it is loaded, as the kernel has them.
         lease_s: Without a sign of the kernel for so long, in seconds, an agent ends its tasks and itself.
         keep_s: The same for a cluster that outlives its kernel; 0 for others.
-        kept_as: The name by which the engine finds such a cluster.
+        kept_as: The name by which the engine finds such a cluster; "" for others.
         task_env: The environment that the user gave its tasks.
         max_log_bytes: Limit of a task's log while no kernel is attached.
         early: Variables that only TensorFlow's import sees; None removes one.
@@ -73,7 +73,7 @@ class AgentSetup(Record, frozen=True):
 
 
 def read_setup(packed: bytes) -> AgentSetup:
-    """Return the setup that a kernel has encoded."""
+    """Return the setup that was encoded on its way to or from an agent."""
     return msgspec.msgpack.decode(packed, type=AgentSetup)
 
 
@@ -82,11 +82,9 @@ class OpenHosts(Message, frozen=True):
 
     Attributes:
         gpu_tasks: The tasks that get GPUs.
-        setup: An encoded `AgentSetup`.
         run_folder: Where the driver writes what the tasks on the hosts have written.
         suspect_s: After so many seconds without an answer, a host is reported as silent.
-        kept_as: The name of a cluster that outlives its kernel, else "".
-        resumes: Take over that cluster's agents, and start none.
+        resumes: Take over the agents of the cluster that is kept, and start none.
         opened: The numbers of its cells whose results no kernel has taken.
     """
 
@@ -94,10 +92,9 @@ class OpenHosts(Message, frozen=True):
     tasks: tuple[TaskId, ...]
     gpu_tasks: tuple[TaskId, ...]
     run_folder: str
-    setup: bytes
+    setup: AgentSetup
     timeout_s: float
     suspect_s: float
-    kept_as: str = ""
     resumes: bool = False
     opened: tuple[int, ...] = ()
 
@@ -126,10 +123,10 @@ class HostFacts(Record, frozen=True):
 
 
 class HostsOpened(Message, frozen=True):
-    """Every task has its place; or the agents were taken over, whose `setup` this is."""
+    """Every task has its place; or the agents were taken over. `setup` is that of the agents."""
 
     hosts: tuple[HostFacts, ...]
-    setup: bytes = b""
+    setup: AgentSetup
 
 
 class ReserveAddresses(Message, frozen=True):

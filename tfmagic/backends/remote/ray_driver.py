@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
+import msgspec
 import ray
 from ray import exceptions
 from ray.util.placement_group import remove_placement_group
@@ -78,7 +79,7 @@ class RayEngine:
     def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
         if not (self.head.asks_token or opening.request.trusts_network or ray_head.uses_tls(os.environ)):
             _refuse_open_clusters()
-        self.kept_as, self.places = opening.kept_as, (places := Places(opening))
+        self.kept_as, self.places = opening.setup.kept_as, (places := Places(opening))
         if not places.group.wait(_SOON_S) and (why := places.never_fits()):
             say(f"{why}. The start waits {opening.timeout_s:g} s for nodes that join")
         if not places.group.wait(opening.timeout_s):
@@ -90,7 +91,7 @@ class RayEngine:
         return places.nodes()
 
     def take_over(self, opening: OpenHosts) -> Mapping[str, Any]:
-        self.kept_as = opening.kept_as
+        self.kept_as = opening.setup.kept_as
         names = [name for name in sorted(ray.util.list_named_actors()) if self._is_kept(name)]
         self.actors |= {name: ray.get_actor(name) for name in names}
         return {name.rpartition("@")[2]: self.actors[name] for name in names}
@@ -157,10 +158,9 @@ class RayEngine:
         self, nodes: Sequence[str], trial: memory_files.Question, timeout_s: float
     ) -> Iterator[tuple[str, Opened]]:
         own, opening = self.own_node, self._places.opening
+        setup = msgspec.msgpack.encode(opening.setup)
         opened = {
-            self.agent_at(node).open.remote(
-                opening.setup, self._places.gpus, trial if node == own else None
-            ): node
+            self.agent_at(node).open.remote(setup, self._places.gpus, trial if node == own else None): node
             for node in nodes
         }
         late, deadline = list(opened), time.monotonic() + timeout_s

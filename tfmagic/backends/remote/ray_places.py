@@ -22,7 +22,7 @@ class Places:
         self.opening, self.tasks = opening, opening.tasks
         self.wanted = Wanted(opening.request, len(opening.tasks), len(opening.gpu_tasks))
         bundles = [self.wanted.needs(task in opening.gpu_tasks) for task in opening.tasks]
-        name, strategy = opening.kept_as, _PLACES[opening.request.placement]
+        name, strategy = opening.setup.kept_as, _PLACES[opening.request.placement]
         lifetime = "detached" if name else None
         self.group = (
             get_placement_group(name)
