@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import tfmagic
 from benchmarks.report import Row, Sizes, Target
 from tfmagic.backends.fake import FakeBackend
@@ -51,7 +53,8 @@ while time.monotonic() < end:
 
 
 def measure(sizes: Sizes) -> list[Row]:
-    return [*_detection(sizes), *(_share(count, sizes) for count in (4, 64, 1000)), _sampling(sizes)]
+    shares = [_share(count, sizes) for count in (4, 64, 1000)]
+    return [*_detection(sizes), *shares, _sampling(sizes), _rest(sizes)]
 
 
 # ---- times --------------------------------------------------------------------------------------
@@ -222,6 +225,32 @@ def _sampling(sizes: Sizes) -> Row:
             time.sleep(0.5)
         share = 100 * (time.thread_time() - used) / (time.perf_counter() - began)
     return Row("looking at 16 tasks with psutil", share, "% core", None, "", Target("value", "<=", 1))
+
+
+def _rest(sizes: Sizes) -> Row:
+    """Measure a cluster between two cells: this process, the keeper, the launcher and 4 tasks."""
+    with tfmagic.Cluster(workers=4) as cluster:
+        cluster.run(_first_op, view="quiet")
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        time.sleep(2.0)  # until what follows a cell has ended
+        began, used = time.perf_counter(), sum(map(_used_s, processes))
+        time.sleep(2 * sizes.watch_s)
+        share = 100 * (sum(map(_used_s, processes)) - used) / (time.perf_counter() - began)
+    return Row(
+        "cluster of 4 tasks at rest, all processes", share, "% core", None, "", Target("value", "<=", 0.3)
+    )
+
+
+def _first_op() -> float:
+    import tensorflow as tf
+
+    return float(tf.constant(1.0) + 1)
+
+
+def _used_s(process: psutil.Process) -> float:
+    """Return the CPU time of all threads, more exactly than in ticks."""
+    threads = Path(f"/proc/{process.pid}/task").glob("*/schedstat")
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 def _row(what: str, values: list[float], unit: str, limit: float) -> Row:
