@@ -331,6 +331,10 @@ IN_PLACE = {
         "A.B.n.append(2)",
     ),
     "a base class": ("class B:\n    n = []\nclass A(B): pass\ndef use(): return A.n", "B.n.append(2)"),
+    "the code": ("def use(): return 1\ndef g(): return 2", "use.__code__ = g.__code__"),
+    "the name": ("def use(): return use.__name__", "use.__name__ = 'other'"),
+    "the text": ("def use(): return use.__doc__", "use.__doc__ = 'other'"),
+    "a first attribute": ("def use(): return vars(use)", "use.x = 1"),
     "a default": ("def use(n=[]): return n", "use.__defaults__[0].append(2)"),
     "a keyword default": ("def use(*, n={}): return n", "use.__kwdefaults__['n']['k'] = 2"),
     "a default of a method": (

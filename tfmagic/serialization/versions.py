@@ -43,6 +43,9 @@ def version_of(definition: Any, main: Mapping[str, Any], limit_bytes: int) -> Ve
 
     Content of more than `limit_bytes` has another version each time: it is refused when it is to be sent.
     """
+    if isinstance(definition, types.FunctionType) and _has_only_code(definition, main):  # most functions
+        names = definition.__name__, definition.__qualname__, definition.__doc__
+        return Version(repr((id(definition.__code__), names)).encode(), [definition.__code__])
     digest = _Digest(limit_bytes)
     contents = _Contents(digest, definition, main)
     try:
@@ -53,6 +56,12 @@ def version_of(definition: Any, main: Mapping[str, Any], limit_bytes: int) -> Ve
     except Exception:  # nested too deeply, for example: as far as it was read
         digest.add(b"incomplete")
     return Version(digest.take(), contents.parts)
+
+
+def _has_only_code(function: types.FunctionType, main: Mapping[str, Any]) -> bool:
+    """Check whether nothing but its code and names can tell a function from the one that it was."""
+    parts = function.__defaults__, function.__kwdefaults__, function.__closure__, vars(function)
+    return function.__globals__ is main and not any(parts)
 
 
 class _Digest:
