@@ -44,7 +44,9 @@ def test_steps_count_by_name_and_can_be_given(tracked, sent):
 def test_what_is_no_number_is_refused_by_name(tracked, sent, value):
     with pytest.raises(TypeError, match="track\\(\\) takes numbers, and loss is of type") as caught:
         tracked.track(None, {"loss": value})
-    assert caught.value.__suppress_context__, "the traceback would have frames of tfmagic"
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__, (
+        "the traceback would have frames of tfmagic"
+    )
     tracked.flush()
     assert sent == []
 
