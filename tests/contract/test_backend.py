@@ -5,12 +5,16 @@ import signal
 import sys
 import time
 
+import psutil
 import pytest
+from process_backend import ProcessBackend
 
+import tfmagic
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import AgentSetup, HostRequest
+from tfmagic.clusters.launch import open_backend
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskReady, TaskStarted
@@ -30,7 +34,8 @@ def open_ray(run, request):
         return RemoteBackend(HostRequest(nodes.address), setup, run, (TASK,), (), 120, 10)
 
 
-BACKENDS = {"local": open_local, "ray": open_ray}
+BACKENDS = {"local": open_local, "ray": open_ray, "process": lambda run, _: ProcessBackend(run)}
+SLOW = ("process",)  # each process imports TensorFlow; the last test has its main cases
 
 
 class Driver:
@@ -73,7 +78,7 @@ class Driver:
         raise TimeoutError(self.seen)
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.soak] * (name in SLOW)) for name in BACKENDS])
 def driver(request, state_dir):
     run = folder.create_run(state_dir, "contract", {})
     backend = BACKENDS[request.param](run, request)
@@ -162,3 +167,27 @@ def test_wake_ends_a_poll(driver):
     began = time.monotonic()
     driver.poll(60)
     assert time.monotonic() - began < 30
+
+
+def test_a_cluster_runs_on_the_backend_of_the_guide(monkeypatch):
+    monkeypatch.setattr(open_backend, "LocalBackend", lambda flavour, run, hosts: ProcessBackend(run))
+    with tfmagic.Cluster(workers=2) as cluster:
+
+        def trained():
+            import tensorflow as tf
+
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
+            one = strategy.run(lambda: tf.constant(1.0))
+            return float(strategy.reduce("sum", one, axis=None)), os.getpid()
+
+        first = cluster.run(trained)
+        assert [total for total, _ in first.values()] == [2.0, 2.0]
+        with pytest.raises(ZeroDivisionError):
+            cluster.run(lambda: 1 / 0)
+        with pytest.raises(tfmagic.TaskDied, match="SIGKILL"):
+            cluster.run(os.kill, first["worker-1"][1], signal.SIGKILL, on="worker-1")
+        cluster.restart("worker-1")
+        again = cluster.run(os.getpid)
+        assert again["worker-0"] == first["worker-0"][1] != again["worker-1"]
+        pids = [*(pid for _, pid in first.values()), again["worker-1"]]
+    assert not any(map(psutil.pid_exists, pids))

@@ -1,7 +1,7 @@
 """The interface of a backend, which starts task processes, carries messages and reports ends.
 
 A backend decides nothing. Only the supervisor calls `launch`, `send`, `signal`, `take_events` and `close`,
-from one thread at a time. To write a backend, begin with `tfmagic.backends.fake`, and let it pass
+from one thread at a time. To write a backend, begin with ``docs/backends.md``, and let it pass
 ``tests/contract/test_backend.py``.
 """
 
