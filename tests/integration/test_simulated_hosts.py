@@ -446,7 +446,9 @@ def test_compare_shows_what_the_network_costs(notebook):
     notebook.run(f"%%tfcluster --workers 2 --compare network=40mbit,off hosts=2,3 --out found{_STEPS}")
     found = notebook.ns["found"]
     assert list(found) == [("40mbit", 2), ("off", 2)]
-    assert found.left_out[0].startswith("network 40mbit, 3 hosts was left out: there are more hosts (3) than tasks (2)")
+    assert found.left_out[0].startswith(
+        "network 40mbit, 3 hosts was left out: there are more hosts (3) than tasks (2)"
+    )
     slow, fast = found.rows
     assert slow.steps == fast.steps == 8
     sent_s = slow.sent_bytes * 8 / 40e6
