@@ -34,7 +34,7 @@ PARTS = {
         *("reference/shell", "reference/settings", "reference/api"),
     ],
     "Explanation": [
-        *("comparison", "promises", "teaching", "security", "scale", "releasing"),
+        *("comparison", "benchmarks", "promises", "teaching", "security", "scale", "releasing"),
         *("CONTRIBUTING", "CHANGELOG"),
     ],
 }
