@@ -94,6 +94,24 @@ def test_a_task_that_is_slowed_on_purpose_is_not_stopped_for_a_look(supervisor):
     assert supervisor.wait_for(lambda state: not state.slowdowns, 20)
 
 
+def test_costly_looks_are_rare_above_all_between_cells(state_dir):
+    spent_s = 0.02
+
+    def look_long():
+        began = time.thread_time()
+        while time.thread_time() < began + spent_s:
+            pass
+        return {}
+
+    made = Supervisor(FakeBackend(), (A, B), Policy, boot, folder.create_run(state_dir, "fake", {}), 1 << 30)
+    made._take_samples = look_long
+    made._last_look -= 10  # so that one is due
+    made._step(0.0)
+    assert made._look_at() - made._last_look >= spent_s / 0.005 * 0.9
+    made._cells[1] = RunningCell(CellRequested(1, {A: RunCell(1)}), {})
+    assert spent_s / 0.03 * 0.9 <= made._look_at() - made._last_look < spent_s / 0.005 * 0.9
+
+
 def test_a_launch_that_raises_is_a_lost_task_and_the_others_live_on(supervisor):
     supervisor.backend.launch = lambda boot: 1 / 0
     supervisor.ask(LaunchRequested((B,)))

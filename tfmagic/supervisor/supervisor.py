@@ -51,7 +51,7 @@ from tfmagic.system.usage import Sampler, Usage
 
 _LOOK_S = 0.5  # between two looks at the processes and logs while a cell runs; the first comes after it
 _IDLE_LOOK_S = 1.0  # the same between cells: a thread of a task may write there, too
-_LOOK_SHARE = 0.03  # of a core: with a thousand tasks, looks are rarer
+_LOOK_SHARE, _IDLE_LOOK_SHARE = 0.03, 0.005  # of a core: with a thousand tasks, looks are rarer
 _OBSERVED = {events.TasksObserved, events.TaskStarted, events.TaskReady, events.TaskExited, events.TaskLost}
 
 Listener = Callable[[events.Event, ClusterState], object]
@@ -95,7 +95,7 @@ class Supervisor:
         clock: Callable[[], float] = time.monotonic,
         outlives_us: bool = False,
     ):
-        self._clock, self._outlives_us = clock, outlives_us
+        self._clock, self._outlives_us, self._observer = clock, outlives_us, observer
         self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
         self.state: ClusterState = lifecycle.new_state(tasks)
         self.changed, self._waiting = threading.Condition(), 0
@@ -111,13 +111,11 @@ class Supervisor:
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
-        self.warning = ""
-        self.cells_ended = 0
-        self._observer = observer
+        self.warning, self.cells_ended = "", 0
         complaints = Complaints()
         self._call, self._complain = complaints.call, complaints.complain
         self._sampler: Sampler[Hashable] = Sampler()
-        self._last_look, self._look_s = self._clock(), _LOOK_S
+        self._last_look, self._look_cost_s = self._clock(), 0.0
         self._turn, self._may_rest = Turn(backend.wake), False
         self._wake_at: float | None = None
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
@@ -237,11 +235,15 @@ class Supervisor:
         while self._mailbox:
             arrived.append(self._mailbox.popleft())
         arrived += arrived_here
+        began = 0.0
         if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
+            began = time.thread_time()
             arrived.append(self._look())
         self._decide(arrived)
         if not _OBSERVED.isdisjoint(map(type, arrived)):
             self._call(self._observer, self)
+        if began:
+            self._look_cost_s = time.thread_time() - began
 
     def _is_needed(self) -> bool:
         """Check whether the own thread must go on, since a cell lasts, or waits for nobody."""
@@ -250,18 +252,19 @@ class Supervisor:
 
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
-        idle = self._last_look + _IDLE_LOOK_S
-        cells = list(self._cells.values())  # other threads add some
-        return min(max(self._last_look, cells[0].requested_at) + self._look_s, idle) if cells else idle
+        idle = self._last_look + max(_IDLE_LOOK_S, self._look_cost_s / _IDLE_LOOK_SHARE)
+        if not (cells := list(self._cells.values())):  # other threads add some
+            return idle
+        look_s = max(_LOOK_S, self._look_cost_s / _LOOK_SHARE)
+        return min(max(self._last_look, cells[0].requested_at) + look_s, idle)
 
     def _look(self) -> events.TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
-        self._last_look, began = self._clock(), time.thread_time()
+        self._last_look = self._clock()
         samples: dict[TaskId, events.ProcessSample] = {}
         with contextlib.suppress(OSError):  # the notebook may have opened all the files that it is allowed
             self._restore_folder()
             samples = self._take_samples()
-        self._look_s = max(_LOOK_S, (time.thread_time() - began) / _LOOK_SHARE)
         return events.TasksObserved(samples)
 
     def _restore_folder(self) -> None:
@@ -309,8 +312,7 @@ class Supervisor:
 
     def _decide(self, arrived: list[events.Event]) -> None:
         """Fold events and act."""
-        now = self._clock()
-        state = self.state
+        now, state = self._clock(), self.state
         for run in lifecycle.runs_of(arrived):
             kind = type(run[0])
             for listener, kinds in self._listeners:
