@@ -20,6 +20,13 @@ def test_a_look_gives_time_memory_threads_and_files():
     assert sampler.sample({}) == {} == sampler.usage
 
 
+def test_a_look_without_memory_leaves_it_to_the_next_one():
+    sampler = Sampler()
+    seen = sampler.sample({"me": os.getpid()}, with_memory=False)["me"]
+    assert seen.cpu_s > 0 and seen.memory_bytes is None
+    assert sampler.sample({"me": os.getpid()})["me"].memory_bytes > 0
+
+
 def test_one_that_has_ended_is_known_by_nothing():
     sampler = Sampler()
     assert sampler.sample({"gone": 2**22 - 3}) == {"gone": Usage()}

@@ -54,8 +54,13 @@ class Sampler(Generic[K]):
         self._started = time.monotonic()
         self._spent_s = 0.0
 
-    def sample(self, pids: Mapping[K, int], closely: Collection[K] = ()) -> dict[K, Usage]:
-        """Sample the processes, as many as fit into one turn; of those in `closely` read `wanted_s`, too."""
+    def sample(
+        self, pids: Mapping[K, int], closely: Collection[K] = (), with_memory: bool = True
+    ) -> dict[K, Usage]:
+        """Sample the processes, as many as fit into one turn; of those in `closely` read `wanted_s`, too.
+
+        Without `with_memory`, no memory is read: of processes that start it says nothing, and costs the most.
+        """
         began = time.thread_time()
         alive = {key: pid for key, pid in pids.items() if pid}
         for gone in set(self.usage) - set(alive):
@@ -67,14 +72,15 @@ class Sampler(Generic[K]):
         self._sampled += len(sampled)
         new = [key for key in sampled if self.usage.get(key, Usage()).memory_bytes is None]
         old = [key for key in sampled if key not in new and self._has_computed(key)]
-        measured = set() if is_over_budget else set(_in_turn(old, self._measured, _MEASURED_AT_ONCE))
+        measurable = _MEASURED_AT_ONCE if with_memory else 0
+        measured = set() if is_over_budget else set(_in_turn(old, self._measured, measurable))
         self._measured += len(measured)
         for key in sampled:
             self.usage[key] = self._read(key, alive[key], key in measured)
         for key in [key for key in sampled if key in closely][:_CLOSELY_AT_ONCE]:
             self.usage[key] = replace(self.usage[key], wanted_s=wanted_seconds(alive[key]))
         self._spent_s += time.thread_time() - began
-        for key in new[:_MEASURED_AT_ONCE]:  # once for each process: beside the budget
+        for key in new[:measurable]:  # once for each process: beside the budget
             self.usage[key] = self._read(key, alive[key], True)
         return dict(self.usage)
 
