@@ -25,6 +25,7 @@ from tfmagic.backends.remote.messages import (
     HostReports,
     KeptTask,
     LaunchTask,
+    PrepareLaunch,
     ReadAgain,
     TasksUsed,
 )
@@ -72,6 +73,11 @@ class Client:
         parcel = [task] if task else [], cell, frame, range(len(handles))
         self.sent += 1
         self.agent.perform(self.sent, [parcel], *map(memory_files.read, handles))
+
+    def launch(self, boot, *modules):
+        """Start a process, of which all but its number is in the first order."""
+        self.order(PrepareLaunch(7, boot, *modules))
+        self.order(LaunchTask(boot.task, boot.attempt, 7, "", 0))
 
     def send(self, command):
         """Send a command to the task."""
@@ -134,7 +140,7 @@ def test_a_task_imports_the_modules_of_a_machine_whose_files_it_does_not_see(cli
     handle = memory_files.write(modules.pack())
     boot = boot_of(client, folder)
     shutil.rmtree(folder)
-    client.order(LaunchTask(boot, 0, handle, modules.before, modules.after))
+    client.launch(boot, handle, modules.before, modules.after)
     client.wait_for(TaskReady)
     client.run("import shipped; print(shipped.double(21))")
     assert client.log.endswith(b"42\n")
@@ -150,7 +156,7 @@ def test_a_large_value_is_copied_only_to_another_machine(state_dir, tmp_path):
     for shares_memory in (True, False):
         agent = HostAgent(AgentSetup("run-3", "contract"), "127.0.0.1", {}, lambda: None, shares_memory)
         client = Client(agent)
-        client.order(LaunchTask(boot_of(client, tmp_path), 0))
+        client.launch(boot_of(client, tmp_path))
         client.wait_for(TaskReady)
         source = "bytes(1 << 20)"
         cell = RunCell(cell=9, source=source, filename="<c>", tasks=(TASK,), want_value=True)
@@ -165,7 +171,7 @@ def test_one_order_runs_a_cell_on_all_tasks_of_the_host_and_one_answer_has_their
     other = TaskId("worker", 1)
     boot = boot_of(client, tmp_path)
     for task in (TASK, other):
-        client.order(LaunchTask(msgspec.structs.replace(boot, task=task, shape_tasks=(TASK, other)), 0))
+        client.launch(msgspec.structs.replace(boot, task=task, shape_tasks=(TASK, other)))
         client.wait_for(TaskReady)
     cell = RunCell(cell=5, source="open(__import__('os').environ['X'], 'w')", tasks=(TASK, other))
     frame, _ = encode(cell)
@@ -183,7 +189,7 @@ def test_one_order_runs_a_cell_on_all_tasks_of_the_host_and_one_answer_has_their
 def test_an_order_that_fails_on_its_host_is_answered_and_the_next_ones_are_performed(
     client, tmp_path, monkeypatch
 ):
-    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.launch(boot_of(client, tmp_path))
     client.wait_for(TaskReady)
     no_memory = OSError(errno.ENOMEM, "no memory")
     value = Packed(handle=memory_files.write(b"x"), sizes=(1,))
@@ -197,9 +203,12 @@ def test_an_order_that_fails_on_its_host_is_answered_and_the_next_ones_are_perfo
     assert client.log.endswith(b"next\n")
     with monkeypatch.context() as patched:
         patched.setattr(memory_files, "write", raising(no_memory))
-        client.order(LaunchTask(boot_of(client, tmp_path), 0, value.handle))
+        client.launch(boot_of(client, tmp_path), value.handle)
     lost = client.wait_for(TaskLost)
     assert (lost.attempt, "no memory" in lost.reason) == (1, True)
+    client.order(LaunchTask(TASK, 2, 8, "", 0))
+    lost = client.wait_for(TaskLost)
+    assert (lost.attempt, "did not arrive" in lost.reason) == (2, True)
 
 
 def raising(error):
@@ -213,7 +222,7 @@ def test_where_a_disk_is_nearly_full_the_host_keeps_no_output_that_the_kernel_ha
     client, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(task_files, "_LEAST_FREE_BYTES", 1 << 62)
-    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.launch(boot_of(client, tmp_path))
     client.wait_for(TaskReady)
     client.run("for i in range(80_000): print(i, 'x' * 100)")
     client.run("pass")
@@ -229,7 +238,7 @@ def test_where_a_disk_is_nearly_full_the_host_keeps_no_output_that_the_kernel_ha
 
 
 def test_a_full_disk_is_told_with_its_host_and_folder(client, tmp_path):
-    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.launch(boot_of(client, tmp_path))
     client.wait_for(TaskReady)
     client.send(
         RunCell(
@@ -247,7 +256,7 @@ def test_a_full_disk_is_told_with_its_host_and_folder(client, tmp_path):
 
 def test_a_shared_writer_reaches_the_notebooks_machine_or_says_that_it_cannot(client, tmp_path):
     h5py = pytest.importorskip("h5py")
-    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.launch(boot_of(client, tmp_path))
     client.wait_for(TaskReady)
     path = str(tmp_path / "x.h5")
     source = (
@@ -277,7 +286,7 @@ def test_an_agent_that_is_asked_nothing_ends_its_tasks_and_says_that_its_lease_r
     given_up = threading.Event()
     agent = HostAgent(AgentSetup("run-2", "contract", lease_s=0.5), "127.0.0.1", {}, given_up.set)
     client = Client(agent)
-    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.launch(boot_of(client, tmp_path))
     started = client.wait_for(TaskStarted)
     client.wait_for(TaskReady)
     client.wait_for(TasksUsed)  # polls that take longer than the lease are its renewal
@@ -303,7 +312,7 @@ def kept(state_dir, tmp_path):
     setup = AgentSetup("run-3", "contract", lease_s=0.5, keep_s=60, kept_as="run-3")
     agent = HostAgent(setup, "127.0.0.1", {}, lambda: None)
     client = Client(agent)
-    client.order(LaunchTask(boot_of(client, tmp_path), 0))
+    client.launch(boot_of(client, tmp_path))
     client.wait_for(TaskReady)
     yield client
     agent.close()

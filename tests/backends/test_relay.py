@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import wait_until
+from msgspec import structs
 
 from tfmagic.backends.remote import driver_client, memory_files
 from tfmagic.backends.remote.backend import RemoteBackend
@@ -20,6 +21,7 @@ from tfmagic.backends.remote.messages import (
     DriverReport,
     DriverRequest,
     HostLost,
+    HostOrder,
     HostReports,
     HostRequest,
     HostsClosed,
@@ -29,7 +31,7 @@ from tfmagic.backends.remote.messages import (
     Orders,
 )
 from tfmagic.backends.remote.relay import Host, Relay
-from tfmagic.protocol.channel import Channel, channel_pair, encode
+from tfmagic.protocol.channel import Channel, Decoder, channel_pair, encode
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, HostSilent, TaskLost
@@ -306,10 +308,10 @@ def test_orders_wait_for_a_driver_that_does_not_read_and_the_backend_does_not(ba
         if number % 100 == 0:
             backend.wait(0)  # the thread that waits here is the supervisor's
     found = []
-    while len(found) < cells + 1:
+    while len(found) < cells + 2:
         found += [order for sent in driver.theirs.receive_ready() for order in sent.orders]
         backend.wait(0)
-    assert [order.cell for order in found[1:]] == list(range(cells))
+    assert [order.cell for order in found[2:]] == list(range(cells))
     backend.wait(0)
     assert not backend._is_full
 
@@ -321,8 +323,33 @@ def test_a_command_for_several_tasks_is_encoded_once_and_keeps_its_place(backend
     for task, command in ((ZERO, cell), (ONE, cell), (ONE, other), (ZERO, cell)):
         backend.send(task, command)
     backend.wait(0)
-    _, *found = driver.theirs.receive().orders
+    _, _, *found = driver.theirs.receive().orders
     assert [(order.tasks, order.cell) for order in found] == [([ZERO, ONE], 1), ([ONE], 2), ([ZERO], 1)]
+
+
+def test_what_processes_that_start_together_have_in_common_goes_to_each_host_once(backend):
+    backend, driver = backend
+    backend.wait(0)
+    driver.theirs.receive()
+    config = '{"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "index": %d}}'
+    boots = [
+        TaskBoot(task, 2, "c", (ZERO, ONE), config % n, {"A": "1"}, "/", (), f"/{n}", ZERO, 0, False)
+        for n, task in enumerate((ZERO, ONE))
+    ]
+    for boot in (*boots, structs.replace(boots[1], attempt=3, environ={"A": "2"})):
+        backend.launch(boot)
+    backend.wait(0)
+    found, decoder = driver.theirs.receive().orders, Decoder(HostOrder)
+    assert [order.tasks for order in found] == [[ZERO, ONE], [ZERO], [ONE], [ONE], [ONE]]
+    assert all(order.launches for order in found)
+    both, *launches, other, again = [decoder.decode_frame(order.frame, ()) for order in found]
+    assert (both.boot.environ, other.boot.environ) == ({"A": "1"}, {"A": "2"})
+    assert [both.boot.tf_config + launch.tf_config for launch in launches] == [config % 0, config % 1]
+    numbers = [order.prepared for order in (*launches, again)]
+    assert numbers == [both.number, both.number, other.number] and both.number != other.number
+    backend.launch(boots[0])
+    backend.wait(0)
+    assert len(driver.theirs.receive().orders) == 2  # a host that came meanwhile has nothing of the first one
 
 
 def test_a_cell_that_was_not_passed_on_raises_and_a_launch_that_was_not_ends_the_task(backend):

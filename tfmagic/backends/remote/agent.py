@@ -23,7 +23,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -31,7 +30,7 @@ import msgspec
 from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
-from tfmagic.backends.remote import journal, memory_files
+from tfmagic.backends.remote import journal, memory_files, watched_tasks
 from tfmagic.backends.remote.batches import Batch, Batches, Parcel
 from tfmagic.backends.remote.host_boots import HostBoots
 from tfmagic.backends.remote.host_usage import HostUsage
@@ -45,41 +44,25 @@ from tfmagic.backends.remote.messages import (
     HostReport,
     KeptTask,
     LaunchTask,
+    PrepareLaunch,
     ReadAgain,
     SignalTask,
     WatchClosely,
 )
 from tfmagic.backends.remote.task_files import Piece, TaskFiles, create_run_folder
 from tfmagic.backends.remote.versions import own_versions
+from tfmagic.backends.remote.watched_tasks import Watched
 from tfmagic.errors import LaunchError
 from tfmagic.protocol import commands, events
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
-from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskReady, TaskStarted
+from tfmagic.protocol.events import Event, TaskLost, TaskReady
 from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
 from tfmagic.runs.folder import file_size
 
-_BUSY_LOOK_S = 0.01  # between two looks at the logs while a cell runs
 _BUSY_LOOK_ALL_S = 0.05  # between two at the other files
-_IDLE_LOOK_S = 0.25
-# tasks that end a cell at about the same time are reported in one answer, not in one each: of each task
-_GATHER_S, _GATHER_MOST_S = 0.0005, 0.02
 _TELL_S = 600.0  # so long a process whose lease has run out can still say so
 _KEPT_BYTES = 256 << 20  # of what the tasks have returned and displayed, for a kernel that attaches
-
-
-@dataclass(slots=True)
-class _Watched:
-    """A task of this host, and the events that wait until its output was reported."""
-
-    task: TaskId
-    files: TaskFiles
-    attempt: int = 0
-    held: deque[tuple[int, Event]] = field(default_factory=deque)
-    pid: int = 0
-    cells: int = 0  # sent and not yet ended
-    journal: Journal | None = None
-    is_log_closed: bool = False
 
 
 class HostAgent:
@@ -109,7 +92,7 @@ class HostAgent:
         self._lock, self._waiting = threading.Lock(), threading.Lock()
         self._backend = LocalBackend(Flavour(setup.legacy_keras, early=early), self._run)
         self._decoder, self._command_decoder = Decoder(HostOrder), Decoder(commands.Command)
-        self._watched: dict[TaskId, _Watched] = {}
+        self._watched: dict[TaskId, Watched] = {}
         self._unsent: list[Event] = []  # of tasks without output
         self._performed = self._epoch = self._resumed = 0
         self._looked = self._looked_at_all = 0.0
@@ -174,7 +157,7 @@ class HostAgent:
         ready: list[HostReport] = []
         now = time.monotonic()
         deadline = now + min(timeout_s, self._setup.lease_s / 2)
-        look = max(now, self._looked + self._gather_s())
+        look = max(now, self._looked + watched_tasks.gather_s(self._watched.values()))
         while True:
             with self._lock:
                 if number <= self._epoch * EPOCH or self._is_lease_over:
@@ -187,24 +170,17 @@ class HostAgent:
                     return batch
                 if not self._closed.is_set():
                     self._take_events()
-                    look = min(look, self._looked + self._pace_s())
+                    look = min(look, self._looked + watched_tasks.pace_s(self._watched.values()))
                     if self._unsent or any(watched.held for watched in self._watched.values()):
-                        look = min(look, now + self._gather_s())
+                        gather_s = watched_tasks.gather_s(self._watched.values())
+                        look = min(look, now if self._unsent else now + gather_s)
                     if now >= look:
                         self._collect(found, ready, now)
-                        look = now + self._pace_s()
+                        look = now + watched_tasks.pace_s(self._watched.values())
                 if found or ready or now >= deadline or self._closed.is_set():
                     return self._batches.add(self._performed, now, found, ready, self._shares_memory)
             with self._waiting, contextlib.suppress(OSError, ValueError):  # closed meanwhile
                 self._backend.wait(min(deadline, look) - now)
-
-    def _gather_s(self) -> float:
-        """Return how long events wait for others: while a cell runs, as long as its tasks might need."""
-        return min(_GATHER_S * len(self._watched), _GATHER_MOST_S) if self._is_busy() else 0.0
-
-    def _pace_s(self) -> float:
-        """Return the time between two looks at the logs."""
-        return max(self._gather_s(), _BUSY_LOOK_S) if self._is_busy() else _IDLE_LOOK_S
 
     def claim(self) -> int:
         """Begin a new epoch, and return its number. The driver that was served until now is refused.
@@ -300,6 +276,8 @@ class HostAgent:
 
     def _obey(self, order: HostOrder) -> None:
         match order:
+            case PrepareLaunch():
+                self._boots.prepare(order)
             case LaunchTask():
                 self._launch(order)
             case ReadAgain(task):
@@ -309,7 +287,7 @@ class HostAgent:
             case WatchClosely(tasks):
                 self._usage.closely = tasks
 
-    def _pass_on(self, watched: _Watched, cell: int, frame: bytes, handles: list[Handle]) -> None:
+    def _pass_on(self, watched: Watched, cell: int, frame: bytes, handles: list[Handle]) -> None:
         """Send a command to the task's present process."""
         if watched.journal is not None:
             command = self._command_decoder.decode_frame(frame, handles)
@@ -319,7 +297,7 @@ class HostAgent:
             watched.cells += 1
             self._usage.expect(soon=True)
 
-    def _report_failed(self, error: Exception, parcel: Parcel, left: Sequence[_Watched]) -> None:
+    def _report_failed(self, error: Exception, parcel: Parcel, left: Sequence[Watched]) -> None:
         """Report the end of a cell on these tasks, or of a process, that this host could not start."""
         names, cell, frame, which = parcel
         reason = f"{type(error).__name__}: on {self._address} ({self._run.folder}): {error}"
@@ -330,32 +308,38 @@ class HostAgent:
             )
         if not names:
             order = self._decoder.decode_frame(frame, [OwnedHandle(LOST) for _ in which])
+            if isinstance(order, PrepareLaunch):
+                self._boots.prepare(order, error)
             if isinstance(order, LaunchTask):
-                task = order.boot.task
-                self._unsent.append(lost := TaskLost(task, order.boot.attempt, reason))
-                if (known := self._watched.get(task)) is not None and known.journal is not None:
-                    known.journal.note_event(lost, 0)
+                self._unsent.append(lost := TaskLost(order.task, order.attempt, reason))
+                if (known := self._watched.get(order.task)) is not None:
+                    known.note(lost)
+                    if known.journal is not None:
+                        known.journal.note_event(lost, 0)
 
     def _launch(self, order: LaunchTask) -> None:
         """Start a process here: with the folder, environment and import path of this host."""
-        boot = order.boot
-        self._usage.of_tasks = len(boot.shape_tasks)
-        watched = self._watched.setdefault(boot.task, _Watched(boot.task, TaskFiles(self._run, boot.task)))
-        watched.attempt, watched.cells, watched.pid, watched.is_log_closed = boot.attempt, 0, 0, False
+        task = order.task
+        watched = self._watched.setdefault(task, Watched(task, TaskFiles(self._run, task)))
+        watched.begin(order.attempt)
         if self._setup.keep_s:
-            watched.journal = watched.journal or Journal(KeptTask(boot.task))
-            watched.journal.note_launch(boot.attempt)
+            watched.journal = watched.journal or Journal(KeptTask(task))
+            watched.journal.note_launch(order.attempt)
         watched.files.begin(order.log_bytes)
         computing = sum(1 for other in self._watched if other.type != "ps")
-        self._backend.launch(self._boots.here(order, computing))
+        boot = self._boots.here(order, computing)
+        self._usage.of_tasks = len(boot.shape_tasks)
+        self._backend.launch(boot)
 
     def _take_events(self) -> None:
         for event in self._backend.take_events():
             watched = self._watched[event.task]  # type: ignore[union-attr]  # all of a backend have one
-            self._note(watched, event)
+            watched.note(event)
+            if isinstance(event, TaskReady):
+                self._usage.expect(soon=False)
             self._hold(watched, self._with_place(event), file_size(self._run.log_path(watched.task)))
 
-    def _hold(self, watched: _Watched, event: Event, log_bytes: int) -> None:
+    def _hold(self, watched: Watched, event: Event, log_bytes: int) -> None:
         """Report an event after the output before it."""
         watched.held.append((log_bytes, event))
         if watched.journal is not None:
@@ -363,7 +347,7 @@ class HostAgent:
 
     def _collect(self, found: list[Piece], ready: list[HostReport], now: float) -> None:
         """Add what is new in the files, and the events whose output was reported."""
-        is_busy, self._looked = self._is_busy(), now
+        is_busy, self._looked = watched_tasks.are_busy(self._watched.values()), now
         log_only = is_busy and now < self._looked_at_all + _BUSY_LOOK_ALL_S
         for watched in self._watched.values():
             found += watched.files.read_new(log_only and not watched.held)
@@ -377,20 +361,6 @@ class HostAgent:
         pids = {task: watched.pid for task, watched in self._watched.items() if watched.pid}
         if (used := self._usage.sample(pids, is_busy)) is not None:
             ready.append(used)
-
-    def _is_busy(self) -> bool:
-        return any(watched.cells for watched in self._watched.values())
-
-    def _note(self, watched: _Watched, event: Event) -> None:
-        match event:
-            case TaskStarted(pid=pid):
-                watched.pid = pid
-            case TaskReady():
-                self._usage.expect(soon=False)
-            case TaskExited() | TaskLost():
-                watched.pid = watched.cells = 0
-            case events.CellReturned() | events.CellRaised():
-                watched.cells -= 1
 
     def _with_place(self, event: Event) -> Event:
         if isinstance(event, TaskReady):

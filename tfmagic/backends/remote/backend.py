@@ -7,6 +7,7 @@ take_events ←── FrameArrived, HostLost ────────
 
 import contextlib
 import os
+import secrets
 import selectors
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from tfmagic.backends.remote.messages import (
     OpenHosts,
     OrderFailed,
     Orders,
+    PrepareLaunch,
     ReadAgain,
     ReserveAddresses,
     SignalTask,
@@ -56,6 +58,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.system import files
 from tfmagic.system.usage import Usage
 
+_Common = tuple[TaskBoot, OwnModules, Handle | None]
 _TAKEN_OVER = "another notebook has attached to this run; its tasks go on there"
 
 
@@ -113,6 +116,8 @@ class RemoteBackend:
         self._unreported: list[Event] = []
         self._unsent: list[Deliver] = []  # orders that leave together
         self._last_command: Command | None = None  # that of the last of them
+        # what the last launches among them have in common, its number, and the tasks that get it
+        self._prepared: tuple[_Common, int, list[TaskId]] | None = None
         self._lost: dict[str, int] = {}  # bytes of output that were not written, by task
         self._decoder = Decoder(HostReports)
         self._selector = selectors.DefaultSelector()
@@ -168,8 +173,9 @@ class RemoteBackend:
         with contextlib.suppress(OSError):  # who follows a log finds it before the first line
             os.close(files.open_regular(str(self._run.log_path(boot.task)), os.O_WRONLY | os.O_CREAT))
         log_bytes = self._run.log_bytes(boot.task)
-        modules, archive = self._code
-        order = LaunchTask(boot, log_bytes, archive, modules.before, modules.after)
+        common, end = _divide(boot)
+        prepared = self._prepare(boot.task, common)
+        order = LaunchTask(boot.task, boot.attempt, prepared, end, log_bytes)
         self._deliver([boot.task], order, launches=True)
 
     def send(self, task: TaskId, command: Command) -> None:
@@ -292,6 +298,18 @@ class RemoteBackend:
         process = self._processes.get(task)
         return process is not None and not process.ended
 
+    def _prepare(self, task: TaskId, boot: TaskBoot) -> int:
+        """Let the task's host have what this process has in common with others. Return its number."""
+        now, prepared = (boot, *self._code), self._prepared
+        if prepared is None or prepared[0] != now:
+            modules, archive = self._code
+            number = secrets.randbits(62)
+            order = PrepareLaunch(number, boot, archive, modules.before, modules.after)
+            self._deliver([], order, launches=True)
+            self._prepared = prepared = now, number, self._unsent[-1].tasks
+        prepared[2].append(task)
+        return prepared[1]
+
     def _deliver(self, tasks: list[TaskId], order: HostOrder, launches: bool = False) -> None:
         frame, handles = encode(order)
         self._unsent.append(Deliver(tasks, frame, tuple(handles), launches=launches))
@@ -299,7 +317,7 @@ class RemoteBackend:
 
     def _send_orders(self) -> None:
         """Send what can go without waiting: the driver might be stopped, and the supervisor never waits."""
-        orders, self._unsent, self._last_command = self._unsent, [], None
+        orders, self._unsent, self._last_command, self._prepared = self._unsent, [], None, None
         if not (orders or self._is_full):
             return
         try:
@@ -365,3 +383,12 @@ class RemoteBackend:
                 self._usage.pop(task, None)
                 events.append(TaskLost(task, process.attempt, reason))
         return events
+
+
+def _divide(boot: TaskBoot) -> tuple[TaskBoot, str]:
+    """Return what processes that start together have in common, and the end of TF_CONFIG, the task's own."""
+    begin, mark, end = boot.tf_config.rpartition('"task": ')
+    common = msgspec.structs.replace(
+        boot, task=boot.leader, attempt=0, tf_config=begin + mark, stacks_path=""
+    )
+    return common, end

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tfmagic.backends.remote import memory_files
-from tfmagic.backends.remote.messages import LaunchTask
+from tfmagic.backends.remote.messages import LaunchTask, PrepareLaunch
 from tfmagic.backends.remote.own_modules import Unpacked
+from tfmagic.errors import ProtocolError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Origin, TaskBoot
 from tfmagic.runs.folder import RunFolder
@@ -25,19 +26,50 @@ class HostBoots:
     def __init__(self, run: RunFolder, gpus: Mapping[str, Sequence[str]]):
         self._run, self._gpus = run, gpus
         self._modules: tuple[bytes, Unpacked] | None = None
+        self._order: PrepareLaunch | None = None
+        self._error: Exception | None = None
+        self._common: TaskBoot | None = None  # what the order has, for this host
+        self._host_environ: dict[str, str] = {}
+        self._environs: dict[frozenset[tuple[str, str]], dict[str, str]] = {}  # of tasks, by their presets
+
+    def prepare(self, order: PrepareLaunch, error: Exception | None = None) -> None:
+        """Keep what the boots that are made next have in common, or why it did not arrive whole."""
+        self._order, self._common, self._error = order, None, error
 
     def here(self, order: LaunchTask, computing: int) -> TaskBoot:
-        """Return the boot for this host, on which so many tasks compute. Raises OSError."""
-        boot = self._with_modules(order)
+        """Return the boot for this host, on which so many tasks compute.
+
+        Raises:
+            OSError, ProtocolError: What it has in common with others is missing.
+        """
+        if self._order is None or self._order.number != order.prepared:
+            raise ProtocolError("what the process has in common with others did not arrive")
+        if self._error is not None:
+            raise self._error
+        if self._common is None:  # only now: what fails is answered for the task
+            self._common = self._prepared(self._order)
+            self._order = msgspec.structs.replace(self._order, modules=None)  # which closes the file
+        common, presets = self._common, self._presets(order.task, computing)
+        key = frozenset(presets.items())  # equal environments are one, which is looked at once
+        if key not in self._environs:
+            self._environs[key] = {**self._host_environ, **presets, **common.environ}
         return msgspec.structs.replace(
-            boot,
-            environ={**_host_environ(), **self._presets(boot.task, computing), **boot.environ},
-            stacks_path=str(self._run.stacks_path(boot.task)),
-            cwd=boot.cwd if os.path.isdir(boot.cwd) else str(self._run.folder),
-            is_relayed=True,
+            common,
+            task=order.task,
+            attempt=order.attempt,
+            tf_config=common.tf_config + order.tf_config,
+            environ=self._environs[key],
+            stacks_path=str(self._run.stacks_path(order.task)),
         )
 
-    def _with_modules(self, order: LaunchTask) -> TaskBoot:
+    def _prepared(self, order: PrepareLaunch) -> TaskBoot:
+        """Return the common boot with the environment, folder and modules of this host."""
+        boot = self._with_modules(order)
+        self._host_environ, self._environs = _host_environ(), {}
+        cwd = boot.cwd if os.path.isdir(boot.cwd) else str(self._run.folder)
+        return msgspec.structs.replace(boot, cwd=cwd, is_relayed=True)
+
+    def _with_modules(self, order: PrepareLaunch) -> TaskBoot:
         """Return the boot with this host's import path, and the notebook's own modules on it."""
         boot, path, origins, script = order.boot, _host_path(order), order.boot.origins, order.boot.script
         if order.modules is not None:
@@ -69,7 +101,7 @@ class HostBoots:
         return presets
 
 
-def _host_path(order: LaunchTask) -> list[str]:
+def _host_path(order: PrepareLaunch) -> list[str]:
     """Return this host's import path without the folders of which a task has a copy.
 
     On the notebook's machine Ray puts them there; tasks on other machines would not find what is new in them.

@@ -226,20 +226,37 @@ DriverReport = FrameArrived | OrderFailed | HostLost | HostSilent | TakenOver
 # ---- in frames: orders to an agent, and its reports ---------------------------------------------
 
 
-class LaunchTask(Message, frozen=True):
-    """Start a process of a task.
+class PrepareLaunch(Message, frozen=True):
+    """Keep what the processes that are started next have in common: environment, import path, modules.
 
     Attributes:
-        log_bytes: The length of the task's log in the kernel, which the host's log continues.
+        number: A random number, by which `LaunchTask` names it.
+        boot: Without what `LaunchTask` has.
         modules: The notebook's own modules: see `tfmagic.backends.remote.own_modules`.
         before, after: The folders in which they are, in the order of the import path.
     """
 
+    number: int
     boot: TaskBoot
-    log_bytes: int
     modules: Handle | None = None
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+
+
+class LaunchTask(Message, frozen=True):
+    """Start a process of a task.
+
+    Attributes:
+        prepared: The number of the `PrepareLaunch` that came before.
+        tf_config: The end of TF_CONFIG, after what all tasks have.
+        log_bytes: The length of the task's log in the kernel, which the host's log continues.
+    """
+
+    task: TaskId
+    attempt: int
+    prepared: int
+    tf_config: str
+    log_bytes: int
 
 
 class ReadAgain(Message, frozen=True):
@@ -310,7 +327,7 @@ class KeptTask(Message, frozen=True):
     obstacle: str = ""
 
 
-HostOrder = LaunchTask | ReadAgain | SignalTask | WatchClosely
+HostOrder = PrepareLaunch | LaunchTask | ReadAgain | SignalTask | WatchClosely
 HostReport = TaskEvent | TaskStarted | TaskExited | TaskLost | TasksUsed
 
 
