@@ -154,7 +154,7 @@ def _simulated(count: int) -> Iterator[Callable[[str], None]]:
     simulated = _Tasks(run, tasks)
     for log in simulated.logs.values():
         Path(log).touch()
-    supervisor = Supervisor(FakeBackend(simulated.answer), tasks, Policy, boot, run, 1 << 40)
+    supervisor = Supervisor(FakeBackend(simulated.answer), tasks, Policy, lambda: boot, run, 1 << 40)
     supervisor.start()
     supervisor.wait_for(lambda state: all(seen.host for seen in state.tasks.values()), _PATIENCE_S)
     numbers = iter(range(1, 1 << 30))

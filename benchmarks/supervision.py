@@ -170,7 +170,7 @@ def _share(count: int, sizes: Sizes) -> Row:
         task, attempt, "", (), "", {}, "", (), "", tasks[0], 0, False
     )
     writer = StatusWriter("simulated", ClusterShape(count), run, lambda: backend.allocate(tasks))
-    supervisor = Supervisor(backend, tasks, Policy, boot, run, 1 << 40, writer.write_if_due)
+    supervisor = Supervisor(backend, tasks, Policy, lambda: boot, run, 1 << 40, writer.write_if_due)
     supervisor.start()
     supervisor.wait_for(lambda s: all(seen.host for seen in s.tasks.values()), _PATIENCE_S)
     command = RunCell(cell=1, source="pass", filename="<cell>", tasks=tasks)

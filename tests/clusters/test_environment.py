@@ -1,10 +1,14 @@
 """The environment of a task: our presets, the user's variables on top, and GPUs."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from tfmagic.clusters.launch.task_settings import TaskSettings, assign_gpus, visible_gpus
 from tfmagic.errors import ClusterSpecError
-from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
+from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
+from tfmagic.runs.folder import RunFolder
 
 SHAPE = ClusterShape(workers=2, ps=1, evaluator=True)
 
@@ -42,6 +46,25 @@ def test_the_users_environment_wins_over_the_presets_and_env_over_both():
     base = {"MPLBACKEND": "agg", "A": "1"}
     seen = environ(TaskId("worker", 0), base, extra={"A": "2", "TF_NUM_INTRAOP_THREADS": "7"}.items())
     assert (seen["MPLBACKEND"], seen["A"], seen["TF_NUM_INTRAOP_THREADS"]) == ("agg", "2", "7")
+
+
+@pytest.mark.parametrize(("gpus", "kinds"), [("-1", 2), ("0,1", 3)])
+def test_the_boots_of_a_start_have_one_environment_but_for_what_is_a_tasks_own(monkeypatch, gpus, kinds):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
+    shape, run = ClusterShape(workers=3 if gpus == "-1" else 2, evaluator=True), RunFolder(Path("/run"))
+    spec = ClusterSpec(shape, {task: f"127.0.0.1:{n + 1}" for n, task in enumerate(shape.tasks)})
+    settings = TaskSettings(task_env={TaskId("worker", 1): {"OWN": "1"}})
+    monkeypatch.setattr(sys, "path", [*sys.path, "/new"])
+    make = settings.boots("c", spec, run, 3.0)
+    boots = [make(task, 2) for task in shape.tasks]
+    assert [boot.task for boot in boots] == list(shape.tasks)
+    for boot in boots:
+        assert boot.environ == settings.environ(boot.task, shape) and boot.attempt == 2
+        assert boot.tf_config == spec.tf_config(boot.task) and boot.sys_path[-1] == "/new"
+        assert boot.stacks_path == f"/run/{boot.task}.stacks"
+    assert len({id(boot.environ) for boot in boots}) == kinds
+    monkeypatch.setenv("A", "later")
+    assert settings.boots("c", spec, run, 3.0)(shape.leader, 3).environ["A"] == "later"
 
 
 PROXY = "http://proxy.example:3128"

@@ -34,7 +34,7 @@ def script(task, command):
 def supervisor(state_dir):
     run = folder.create_run(state_dir, "fake", {})
     policy = Policy(interrupt_grace_s=0.0, cancel_grace_s=0.0, abort_grace_s=0.0)
-    made = Supervisor(FakeBackend(script), (A, B), lambda: policy, boot, run, 1 << 30)
+    made = Supervisor(FakeBackend(script), (A, B), lambda: policy, lambda: boot, run, 1 << 30)
     made.start()
     assert made.wait_for(lambda state: all(seen.host for seen in state.tasks.values()), 20)
     yield made
@@ -51,6 +51,22 @@ def test_a_cell_is_sent_to_its_tasks_and_ends_with_their_outcomes(supervisor):
     cell = run_cell(supervisor)
     assert cell.done.wait(20) and set(cell.outcome.outcomes) == {A, B}
     assert supervisor.backend.sent == [(A, RunCell(1)), (B, RunCell(1))]
+
+
+def test_the_boots_of_processes_that_start_together_are_made_by_one_function(state_dir):
+    made = []
+
+    def boots():
+        made.append([])
+        return lambda task, attempt: made[-1].append((task, attempt)) or boot(task, attempt)
+
+    run = folder.create_run(state_dir, "fake", {})
+    supervisor = Supervisor(FakeBackend(script), (A, B), Policy, boots, run, 1 << 30)
+    supervisor.start()
+    supervisor.ask(LaunchRequested((B,)))
+    supervisor.wait_for(lambda state: state.tasks[B].attempt == 2, 20)
+    supervisor.close()
+    assert made == [[(A, 1), (B, 1)], [(B, 2)]]
 
 
 def test_the_loop_that_waits_is_woken_by_a_time_limit(supervisor):
@@ -103,7 +119,7 @@ def test_costly_looks_are_rare_above_all_between_cells(state_dir):
             pass
         return {}
 
-    made = Supervisor(FakeBackend(), (A, B), Policy, boot, folder.create_run(state_dir, "fake", {}), 1 << 30)
+    made = Supervisor(FakeBackend(), (A, B), Policy, lambda: boot, folder.create_run(state_dir, "fake", {}), 1 << 30)
     made._take_samples = look_long
     made._last_look -= 10  # so that one is due
     made._step(0.0)

@@ -91,7 +91,7 @@ class Simulation:
         self.backend = SimulatedBackend(self)
         run = folder.create_run(state_dir, f"seed-{seed}", {})
         self.supervisor = _SimulatedSupervisor(
-            self.backend, TASKS, lambda: self.policy, _boot, run, 1 << 30, clock=lambda: self.now
+            self.backend, TASKS, lambda: self.policy, lambda: _boot, run, 1 << 30, clock=lambda: self.now
         )
         self.unwanted: set[TaskId] = set()  # tasks whose present process the user wants to end
         self.unfinished: set[int] = set()

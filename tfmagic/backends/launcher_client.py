@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -64,6 +64,22 @@ class Flavour:
         return import_time_variables(_environ_of(self))
 
 
+@dataclass(frozen=True, slots=True)
+class TaskEnviron:
+    """The environment of a task, as its launcher sees it.
+
+    Attributes:
+        fresh: Whether the task must import TensorFlow itself; `at_import` is its environment then.
+        marked: With the mark of the launcher's processes.
+    """
+
+    given: Mapping[str, str]
+    flavour: Flavour
+    fresh: bool
+    at_import: Mapping[str, str]
+    marked: Mapping[str, str]
+
+
 class LauncherProcess:
     """One launcher, and the channel on which sessions are requested."""
 
@@ -73,6 +89,7 @@ class LauncherProcess:
         self._sessions: list[Channel] = []
         self._imported: LauncherReport | None = None
         self._launcher_pid = 0
+        self._environ: TaskEnviron | None = None  # that was asked for last
         self._lock = threading.Lock()
         self._noise = os.memfd_create("tfmagic-import", os.MFD_CLOEXEC)
         self.root, theirs = channel_pair(LauncherReport)
@@ -168,6 +185,16 @@ class LauncherProcess:
             theirs.close()
         self._sessions = [*(s for s in self._sessions if s.fileno() >= 0), ours]
         return ours
+
+    def task_environ(self, environ: Mapping[str, str], flavour: Flavour) -> TaskEnviron:
+        """Return what follows from the environment of a task; mostly many tasks have the same object."""
+        found = self._environ
+        if found is None or found.given is not environ or found.flavour is not flavour:
+            sees = with_changes(environ, dict(flavour.early))
+            fresh = import_time_variables(sees) != self.import_time
+            marked = {**environ, orphans.MARK: self.mark}
+            found = self._environ = TaskEnviron(environ, flavour, fresh, sees if fresh else {}, marked)
+        return found
 
     @property
     def in_use(self) -> bool:

@@ -21,7 +21,6 @@ import msgspec
 
 from tfmagic.backends import launcher_client
 from tfmagic.backends.held_ports import HeldPorts
-from tfmagic.backends.import_variables import import_time_variables, with_changes
 from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.protocol.channel import Channel, channel_pair, encode
@@ -125,14 +124,12 @@ class LocalBackend:
             if self._session is None:  # the launcher was killed: a new one takes its place
                 self._open_session()
             assert self._session is not None
-            sees = with_changes(boot.environ, dict(self._flavour.early))
-            fresh = import_time_variables(sees) != self.launcher.import_time
-            environ = sees if fresh else {}
+            environ = self.launcher.task_environ(boot.environ, self._flavour)
             where = None if self.simulated is None else self.simulated.place_of(task)
-            request = ForkTask(task, boot.attempt, Handle(theirs.fileno()), log, environ, fresh, where)
-            self._session.send(request)
-            marked = {**boot.environ, orphans.MARK: self.launcher.mark}
-            self.send(task, msgspec.structs.replace(boot, environ=marked))
+            channel = Handle(theirs.fileno())
+            fork = ForkTask(task, boot.attempt, channel, log, environ.at_import, environ.fresh, where)
+            self._session.send(fork)
+            self.send(task, msgspec.structs.replace(boot, environ=environ.marked))
         except ConnectionError:
             self._unreported += self._read_last()
             self.wake()

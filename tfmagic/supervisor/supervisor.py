@@ -56,6 +56,7 @@ _OBSERVED = {events.TasksObserved, events.TaskStarted, events.TaskReady, events.
 
 Listener = Callable[[events.Event, ClusterState], object]
 """Called on the loop's thread with each event, and the state before it, or before its run of `runs_of`."""
+Boots = Callable[[TaskId, int], commands.TaskBoot]
 Watcher = Callable[[Sequence[events.Event], Decision, Policy, float], object]
 """Called on the loop's thread with each decision, the events before it, and the time."""
 
@@ -64,7 +65,7 @@ class Supervisor:
     """Owns the state of one cluster and the thread that changes it.
 
     Args:
-        boot: Makes the boot message of a task's attempt.
+        boots: Returns a function that makes the boot messages of the processes that start now.
         observer: Called on the loop's thread after a look at the processes, and when one begins or ends.
         clock: Returns the time in seconds; the backend's `wait` waits on the same clock.
         outlives_us: Leave the tasks alone when this process ends without `close`.
@@ -86,7 +87,7 @@ class Supervisor:
         backend: Backend,
         tasks: tuple[TaskId, ...],
         policy: Callable[[], Policy],
-        boot: Callable[[TaskId, int], commands.TaskBoot],
+        boots: Callable[[], Boots],
         run: RunFolder,
         max_log_bytes: int,
         observer: Callable[[Supervisor], object] = lambda supervisor: None,
@@ -96,27 +97,26 @@ class Supervisor:
         outlives_us: bool = False,
     ):
         self._clock, self._outlives_us, self._observer = clock, outlives_us, observer
-        self.backend, self.policy, self.boot, self.run = backend, policy, boot, run
+        self.backend, self.policy, self.boots, self.run = backend, policy, boots, run
         self.state: ClusterState = lifecycle.new_state(tasks)
-        self.changed, self._waiting = threading.Condition(), 0
+        self.changed, self._waiting, self._max_log_bytes = threading.Condition(), 0, max_log_bytes
         self.crashed: BaseException | None = None
-        self._max_log_bytes = max_log_bytes
         self._mailbox: deque[events.Event] = deque()
         self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
         self._router = EventRouter(backend, run, self._cells, max_log_bytes)
-        self.ended, self.pid = False, 0
+        self.ended, self.pid, self.warning, self.cells_ended = False, 0, "", 0
         self._end_callbacks: list[Callable[[], object]] = []
+        self._boot: Boots | None = None  # for the launches of one decision
         self._listeners: list[tuple[Listener, Collection[type]]] = []
         self._watchers: list[Watcher] = []
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
-        self.warning, self.cells_ended = "", 0
         complaints = Complaints()
         self._call, self._complain = complaints.call, complaints.complain
         self._sampler: Sampler[Hashable] = Sampler()
-        self._last_look, self._look_cost_s = self._clock(), 0.0
-        self._turn, self._may_rest = Turn(backend.wake), False
+        self._last_look, self._look_cost_s, self._may_rest = self._clock(), 0.0, False
+        self._turn = Turn(backend.wake)
         self._wake_at: float | None = None
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
@@ -130,7 +130,7 @@ class Supervisor:
     def resume(self, state: ClusterState, cells: Iterable[RunningCell]) -> None:
         """Go on from this state instead of starting every task. Called before `start`."""
         self.state = state
-        self._cells.update({cell.request.cell: cell for cell in cells})
+        self._cells.update((cell.request.cell, cell) for cell in cells)
 
     # -- called by any thread --
 
@@ -228,14 +228,13 @@ class Supervisor:
 
     def _step(self, until: float, *arrived_here: events.Event) -> None:
         """Wait for events, at most until that time, and do what they and these demand."""
-        look_at = self._look_at()
+        look_at, began = self._look_at(), 0.0
         due = min(look_at, until, look_at if self._wake_at is None else self._wake_at)
         self.backend.wait(max(due - self._clock(), 0))
         arrived = list(self.backend.take_events())
         while self._mailbox:
             arrived.append(self._mailbox.popleft())
         arrived += arrived_here
-        began = 0.0
         if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
             began = time.thread_time()
             arrived.append(self._look())
@@ -253,10 +252,9 @@ class Supervisor:
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
         idle = self._last_look + max(_IDLE_LOOK_S, self._look_cost_s / _IDLE_LOOK_SHARE)
-        if not (cells := list(self._cells.values())):  # other threads add some
-            return idle
+        cells = list(self._cells.values())  # other threads add some
         look_s = max(_LOOK_S, self._look_cost_s / _LOOK_SHARE)
-        return min(max(self._last_look, cells[0].requested_at) + look_s, idle)
+        return min(max(self._last_look, cells[0].requested_at) + look_s, idle) if cells else idle
 
     def _look(self) -> events.TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
@@ -281,21 +279,21 @@ class Supervisor:
         if self.backend.runs_here:
             pids.update({task: seen.pid for task, seen in self.state.tasks.items()})
         pids.update(self.own_pids())
-        self.usage = self._sampler.sample(pids, suspects)
+        starts = any(seen.phase in COMING for seen in self.state.tasks.values())
+        self.usage = self._sampler.sample(pids, suspects, with_memory=bool(self._cells) or not starts)
         for task, used in self.backend.usage(suspects).items():
             self.usage[task] = used
-        self._resume_own()
+        self._resume_own(starts)
         seen = {task: self.usage.get(task, Usage()) for task in self.state.tasks}
         short = memory.shortage({task.name: use.memory_bytes for task, use in seen.items()})
         self.warning = short and (self.warning or short)  # shown once, not with each byte
         return {task: self._sample(task, use) for task, use in seen.items()}
 
-    def _resume_own(self) -> None:
+    def _resume_own(self, starts: bool) -> None:
         """Let stopped processes of the backend (SIGSTOP) go on where tasks wait for them.
 
         Cells wait for the process that talks to an engine, tasks that start for a launcher.
         """
-        starts = any(seen.phase in COMING for seen in self.state.tasks.values())
         if starts or (self._cells and not self.backend.runs_here):
             for name, pid in self.own_pids().items():
                 if self.usage.get(name, Usage()).paused:
@@ -332,6 +330,7 @@ class Supervisor:
         self.state = decision.state
         for watcher in self._watchers:
             self._call(watcher, arrived, decision, policy, now)
+        self._boot = None
         for action in decision.actions:
             try:
                 self._perform(action)
@@ -357,7 +356,8 @@ class Supervisor:
         match action:
             case Launch(task, attempt):
                 self.closed_logs.discard(task)
-                self.backend.launch(self.boot(task, attempt))
+                self._boot = self._boot or self.boots()
+                self.backend.launch(self._boot(task, attempt))
             case Send(task, commands.RunCell() as command):
                 self.backend.send(task, self._cells[command.cell].command_to_send(command))
             case Signal(task, number, cell_number):

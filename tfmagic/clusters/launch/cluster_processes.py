@@ -75,7 +75,7 @@ class ClusterProcesses:
             backend,
             self.tasks,
             policy_source(TFCluster.instance(), setting, task_settings.auto_restart),
-            self._boot,
+            self._boots,
             run,
             setting("max_log_bytes"),
             observer,
@@ -84,9 +84,9 @@ class ClusterProcesses:
         )
         self.keeper = Keeper(backend, run, name, self.spec, task_settings, kept)
 
-    def _boot(self, task: TaskId, attempt: int) -> TaskBoot:
+    def _boots(self) -> Callable[[TaskId, int], TaskBoot]:
         heartbeat_s = self.setting("heartbeat_timeout_s")
-        return self.task_settings.boot(task, attempt, self.name, self.spec, self.run, heartbeat_s)
+        return self.task_settings.boots(self.name, self.spec, self.run, heartbeat_s)
 
     def resume(self) -> Resumed:
         """Take over the tasks of a run that was kept, and return what its hosts have reported."""

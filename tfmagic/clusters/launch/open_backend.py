@@ -12,7 +12,7 @@ from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.startup import Progress
-from tfmagic.clusters.launch.task_settings import TaskSettings, check_memory, existing_folder
+from tfmagic.clusters.launch.task_settings import TaskSettings, check_memory, computing_tasks, existing_folder
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
 from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder
@@ -29,8 +29,8 @@ def check_room(
     if task_settings.hosts is None:
         is_warm = launcher_client.is_warm(task_settings.flavour)
         check_memory(shape, setting("task_bytes"), is_warm, freed_bytes)
-        for task in shape.tasks:
-            task_settings.environ(task, shape)  # raises if there are too few GPUs
+        for task in computing_tasks(shape)[:1]:
+            task_settings.environ(task, shape)  # raises if there are too few GPUs for all of them
 
 
 def create_run_folder(

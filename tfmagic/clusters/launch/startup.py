@@ -21,6 +21,7 @@ from tfmagic.system import advice, notices
 
 Progress = Callable[[ClusterState], None]
 
+_SETTLED = (Phase.READY, Phase.RUNNING)
 _LOOK_S = 0.1  # between two calls of `progress`
 _TAIL_LINES = 20
 _LEAST_BYTES = 1 << 16  # of free space, with which a task starts
@@ -53,6 +54,8 @@ class Start:
         self.progress, self.is_over = progress, False
         self._supervisor, self._old, self._timeout_s, self._then = supervisor, old, timeout_s, then
         self._deadline, self._log_starts = time.monotonic() + timeout_s, log_starts or {}
+        self._late = next(iter(old), None)  # the first task that was not ready at the last look
+        self._unsettled: ClusterState | None = None  # then
 
     def shown_by(self, progress: Progress | None) -> Start:
         """Let another front end show the start from now on."""
@@ -79,10 +82,26 @@ class Start:
         self._end()
 
     def _is_settled(self, state: ClusterState) -> bool:
-        seen = [state.tasks.get(t, TaskState()) for t in self._old]
-        fresh = all(s.attempt > attempt for s, attempt in zip(seen, self._old.values(), strict=True))
-        phases = {s.phase for s in seen}
-        return fresh and (phases <= {Phase.READY, Phase.RUNNING} or Phase.DEAD in phases)
+        if state is self._unsettled:
+            return False
+        self._unsettled = None if (is_settled := self._have_settled(state)) else state
+        return is_settled
+
+    def _have_settled(self, state: ClusterState) -> bool:
+        """Check whether all are ready or one has died. Called at each change: mostly it looks at one task."""
+        some_died = any(seen.phase is Phase.DEAD for seen in state.tasks.values())
+        if self._late is not None and not some_died and not self._is_ready(self._late, state):
+            return False
+        self._late = next((task for task in self._old if not self._is_ready(task, state)), None)
+        if self._late is None or not some_died:
+            return self._late is None
+        seen = {task: state.tasks.get(task, TaskState()) for task in self._old}
+        is_fresh = all(seen[task].attempt > attempt for task, attempt in self._old.items())
+        return is_fresh and any(s.phase is Phase.DEAD for s in seen.values())
+
+    def _is_ready(self, task: TaskId, state: ClusterState) -> bool:
+        seen = state.tasks.get(task)
+        return seen is not None and seen.attempt > self._old[task] and seen.phase in _SETTLED
 
     def _look(self) -> None:
         state = self._supervisor.state

@@ -3,10 +3,12 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from msgspec import structs
 
 from tfmagic.backends.import_variables import import_time_variables
 from tfmagic.backends.launcher_client import Flavour
@@ -88,13 +90,17 @@ class TaskSettings:
         env = tuple(sorted(import_time_variables(self.env).items()))
         return Flavour(self.keras == 2, self.isolate, env, tuple(sorted(self.early.items())))
 
-    def environ(self, task: TaskId, shape: Shape, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    def environ(
+        self, task: TaskId | None, shape: Shape, base: Mapping[str, str] = os.environ
+    ) -> dict[str, str]:
         """Return the task's environment: our presets, then `base`, then the task's own; later ones win.
+
+        None is a task that has no GPU and no environment of its own.
 
         Raises:
             ClusterSpecError: There are too few GPUs.
         """
-        presets, forced, own = {}, {}, {**self.env, **self.task_env.get(task, {})}
+        presets, forced, own = {}, {}, {**self.env, **(self.task_env.get(task, {}) if task else {})}
         if self.purpose == "cells":
             presets["MPLBACKEND"] = _INLINE
         if self.hosts is not None:  # an agent adds the environment of its host
@@ -125,23 +131,42 @@ class TaskSettings:
         is_legacy = seen.get("TF_USE_LEGACY_KERAS") in ("1", "True", "true")
         return not is_legacy and seen.get("KERAS_BACKEND", "") in ("", "tensorflow")
 
-    def boot(
-        self, task: TaskId, attempt: int, cluster: str, spec: Spec, run: RunFolder, heartbeat_s: float
+    def boots(
+        self, cluster: str, spec: Spec, run: RunFolder, heartbeat_s: float
+    ) -> Callable[[TaskId, int], TaskBoot]:
+        """Return what makes the first message to an attempt of a task; what all have in common is as now."""
+        shape, base = spec if isinstance(spec, GivenSpec) else spec.shape, dict(os.environ)
+        common = self._common_boot(cluster, spec, shape, self.environ(None, shape, base), heartbeat_s)
+        differs = self.hosts is None and bool(visible_gpus(base) or self.gpus_per_task)
+
+        def boot(task: TaskId, attempt: int) -> TaskBoot:
+            has_own = differs or task in self.task_env
+            return structs.replace(
+                common,
+                task=task,
+                attempt=attempt,
+                tf_config=spec.tf_config(task),
+                environ=self.environ(task, shape, base) if has_own else common.environ,
+                stacks_path=str(run.stacks_path(task)),
+            )
+
+        return boot
+
+    def _common_boot(
+        self, cluster: str, spec: Spec, shape: Shape, environ: Mapping[str, str], heartbeat_s: float
     ) -> TaskBoot:
-        """Return the first message to this attempt of a task."""
-        shape = spec if isinstance(spec, GivenSpec) else spec.shape
         # with its key a task reaches the managers (`multiprocessing.Manager`) that this process has made
         processes = sys.modules.get("multiprocessing.process")
         return TaskBoot(
-            task=task,
-            attempt=attempt,
+            task=shape.leader,
+            attempt=0,
             cluster=cluster,
             shape_tasks=shape.tasks,
-            tf_config=spec.tf_config(task),
-            environ=self.environ(task, shape),
+            tf_config="",
+            environ=environ,
             cwd=existing_folder(),
             sys_path=tuple(module_origins.import_path()),
-            stacks_path=str(run.stacks_path(task)),
+            stacks_path="",
             leader=shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),
             keras_fix=self.keras_fix and self.purpose != "plain" and self._has_keras_3_on_tensorflow(),
@@ -204,7 +229,7 @@ def computing_tasks(shape: Shape) -> list[TaskId]:
     return [t for t in shape.tasks if t.type == "worker" or (t.type == "chief" and not has_ps)]
 
 
-def assign_gpus(task: TaskId, shape: Shape, gpus: list[str], per_task: int | None) -> list[str]:
+def assign_gpus(task: TaskId | None, shape: Shape, gpus: list[str], per_task: int | None) -> list[str]:
     """Return the GPUs of one task. ps and evaluator get none; too few GPUs are shared, one for each task.
 
     Raises:

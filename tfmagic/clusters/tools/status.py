@@ -11,7 +11,7 @@ import psutil
 
 from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.runs.doing import Doing
-from tfmagic.runs.folder import RunFolder, file_size
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
@@ -104,7 +104,7 @@ def status_rows(
                 "open_files": usage.open_files,
                 "restarts": seen.attempt - 1,
                 "stalls": seen.stalls,
-                "log_bytes": file_size(run.log_path(task)),
+                "log_bytes": run.log_bytes(task),
                 "address": addresses.get(task, ""),
                 "doing": doing,
                 "line": line,
