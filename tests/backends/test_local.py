@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tfmagic.backends import launcher_client
+from tfmagic.backends.launcher_client import TaskEnviron
 from tfmagic.backends.local import LocalBackend
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
@@ -23,7 +24,10 @@ def session(monkeypatch):
     ours, end = channel_pair(SessionEvent)
     theirs = Channel(end, ForkTask)
     launcher = SimpleNamespace(
-        mark="", import_time={}, open_session=lambda: ours, import_failure=str, end_strays=lambda: None
+        task_environ=lambda environ, flavour: TaskEnviron(environ, flavour, False, {}, environ),
+        open_session=lambda: ours,
+        import_failure=str,
+        end_strays=lambda: None,
     )
     monkeypatch.setattr(launcher_client, "warm", lambda flavour: launcher)
     yield theirs

@@ -1,6 +1,6 @@
 """The notebook's own modules on other hosts: a copy of what it can import, as it was when the tasks started.
 
-    kernel: collect() ── LaunchTask, as a memory file ──→ agent: Unpacked ── its folders ──→ task: sys.path
+    kernel: collect() ── PrepareLaunch, as a memory file ──→ agent: Unpacked ── its folders ──→ task: sys.path
 
 All tasks import the copy, those on the notebook's own machine too: a file that is edited later is old for all
 of them until they get a new copy.
