@@ -119,7 +119,9 @@ def test_costly_looks_are_rare_above_all_between_cells(state_dir):
             pass
         return {}
 
-    made = Supervisor(FakeBackend(), (A, B), Policy, lambda: boot, folder.create_run(state_dir, "fake", {}), 1 << 30)
+    made = Supervisor(
+        FakeBackend(), (A, B), Policy, lambda: boot, folder.create_run(state_dir, "fake", {}), 1 << 30
+    )
     made._take_samples = look_long
     made._last_look -= 10  # so that one is due
     made._step(0.0)
