@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
+from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import wait_until
 from pages import write_notebook
@@ -18,7 +21,7 @@ from playwright.sync_api import expect
 expect.set_options(timeout=30_000)
 AXE = Path(sys.prefix) / "node_modules/axe-core/axe.min.js"  # `make test` installs it: npm install axe-core
 OPTIONS = {"rules": {"target-size": {"enabled": True}}}
-LOAD = "%load_ext tfmagic\n%tfcluster start --workers {}\nimport tfmagic"
+LOAD = "%load_ext tfmagic\n%config TFCluster.stall_s = {}\n%tfcluster start --workers {}\nimport tfmagic"
 RUN = """%%tfcluster
 import os, sys, time
 print("begun on", tfmagic.current_task().name)
@@ -50,10 +53,10 @@ class Book:
         page: The page of Playwright.
     """
 
-    def __init__(self, pages, folder, name, *cells, workers=2):
+    def __init__(self, pages, folder, name, *cells, workers=2, stall_s=10):
         self._pages, self._flag = pages, folder / f"{name}-go"
         cells = [cell.replace("FLAG", repr(str(self._flag))) for cell in cells]
-        write_notebook(pages.server.folder / f"{name}.ipynb", LOAD.format(workers), *cells)
+        write_notebook(pages.server.folder / f"{name}.ipynb", LOAD.format(stall_s, workers), *cells)
         self.notebook = pages.open(f"{name}.ipynb")
         self.page = self.notebook.page
         self.page.set_viewport_size({"width": 1280, "height": 1600})
@@ -87,6 +90,24 @@ class Book:
         expect(self.page.locator(f"body[data-jp-theme-light={is_light}]")).to_be_attached()
         ending = "a => a.playState === 'running' && a.effect.getTiming().iterations < Infinity"
         wait_until(lambda: not self.page.evaluate(f"() => document.getAnimations().some({ending})"))
+
+    def listen(self):
+        """Note from now on what a screen reader gets to read, in a page that has shown no panel yet."""
+        self.page.evaluate(
+            """() => { document.querySelector('.tfm-announcements')?.remove();
+            window.told = []; window.listener?.disconnect();
+            const note = text => window.told.push([performance.now(), text]);
+            window.listener = new MutationObserver(records => { for (const { target, addedNodes } of records) for (const node of addedNodes)
+                if (target.matches('.tfm-announcements')) note(node.textContent);
+                else if (node.matches?.('.tfm-announcements') && node.textContent) note('UNREAD, with the region');
+            });
+            window.listener.observe(document.body, { childList: true, subtree: true }) }"""
+        )
+
+    def told(self, end):
+        """Return what was read, each with its time in ms, when a text with these words was the last."""
+        wait_until(lambda: any(end in text for _, text in self.page.evaluate("() => window.told")))
+        return self.page.evaluate("() => window.told.splice(0)")
 
     @property
     def focused(self):
@@ -276,23 +297,61 @@ def test_progress_and_end_are_read_out_politely(running):
     expect(running.shown.get_by_text("0 of 2 done, interrupted")).to_be_visible()
 
 
-def test_a_crowd_of_failures_is_a_short_sentence(pages, tmp_path):
-    fails = f"{RUN}raise ValueError('x' * 5000)".replace("%%tfcluster", "%%tfcluster --keep-going")
-    book = Book(pages, tmp_path, "crowd", fails, workers=6)
+def test_a_crowd_of_failures_is_a_short_sentence_and_the_end_is_the_last(pages, tmp_path):
+    """The page is not seen, so it gets no frames: the panel tells all when it goes."""
+    fails = """%%tfcluster --keep-going
+    import os, time
+    print("begun")
+    here = tfmagic.current_task().index
+    while not os.path.exists(FLAG + ("-first" if here < 4 else "")):
+        time.sleep(0.02)
+    open(f"{FLAG}-{here}", "w").write(str(os.getpid()))
+    raise ValueError("x" * 5000)
+    """
+    book = Book(pages, tmp_path, "crowd", textwrap.dedent(fails), workers=6, stall_s=0)
+    book.listen()
     book.begin(1, "6 running")
     book.page.evaluate(
-        """() => { window.told = []; new MutationObserver(records => { for (const record of records)
-            for (const node of record.addedNodes) if (node.closest?.('.tfm-announcements')) window.told.push(node.textContent)
-        }).observe(document.body, { childList: true, subtree: true }) }"""
+        """() => { const frame = window.frame = window.requestAnimationFrame;
+        window.requestAnimationFrame = f => /this\\.flush\\(\\)/.test(f) ? 1 : frame(f) }"""
     )
-    book.end()
-    wait_until(
-        lambda: any("Cell 2 is over: failed" in text for text in book.page.evaluate("() => window.told"))
-    )
-    told = book.page.evaluate("() => window.told")
+    (tmp_path / "crowd-go-first").touch()
+    expect(book.shown.locator("details.tfm-task[open]")).to_have_count(4)  # the failed ones
+    kernel = psutil.Process(book.notebook.kernel_pid)
+    kernel.suspend()  # so that one message has the last failures and the end
+    (tmp_path / "crowd-go").touch()
+    last = [tmp_path / f"crowd-go-{index}" for index in (4, 5)]
+    wait_until(lambda: all(path.exists() and path.read_text() for path in last))
+    wait_until(lambda: all(psutil.Process(int(path.read_text())).status() == "sleeping" for path in last))
+    kernel.resume()
+    told = book.told("is over: failed")
+    assert [re.sub("x+|-[0-5]", "#", text) for _, text in told] == [
+        f"{3 * 'worker# failed: ValueError: #. '}and 3 more. Cell 2 is over: failed"
+    ]
+    assert len(told[0][1]) < 1100
+    book.page.evaluate("() => { window.requestAnimationFrame = window.frame }")
     book.close()
-    assert re.search(r"worker-\d failed: ValueError: x+", told[0]), told
-    assert len(told) <= 2 and max(map(len, told)) < 1100, told
+
+
+def test_what_comes_and_goes_is_told_once(pages, tmp_path):
+    stalls = """%%tfcluster
+    import os, time
+    step = 0
+    while not os.path.exists(FLAG):
+        print("step", step)
+        step += 1
+        time.sleep(2)
+    """
+    book = Book(pages, tmp_path, "stalls", textwrap.dedent(stalls), workers=1, stall_s=0.5)
+    book.listen()
+    book.begin(1, "step 4")
+    book.end()
+    told = book.told("is over: done")
+    sentences = [sentence for _, text in told for sentence in text.split(". ")]
+    assert any("worker-0 stalled" in sentence for sentence in sentences)
+    assert len(set(sentences)) == len(sentences), sentences
+    assert all(after[0] - before[0] >= 2000 for before, after in pairwise(told[:-1])), told
+    book.close()
 
 
 def test_a_timeline_is_read_and_zoomed_by_keyboard(book):

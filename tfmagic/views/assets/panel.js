@@ -11,6 +11,7 @@ const QUIET = "data-lm-suppress-shortcuts";
 const BEAT_MS = 20000; // between reports that this page is open
 const TOLD_MS = 2000; // between sentences to a screen reader
 const TOLD_CHARACTERS = 200; // of a sentence
+const AGAIN_MS = 60000; // until the same is told again
 
 // ---- small helpers ----
 
@@ -61,12 +62,16 @@ function carefulButton(label, title, cost, act, aria = label) {
 	return element;
 }
 
-/** Read a text to users of screen readers. The element belongs to the page: it stays when the panel goes. */
+/** Return the element whose new lines screen readers read. It belongs to the page: it stays when the panel goes. */
+function liveRegion() {
+	const region = document.querySelector(".tfm-announcements") ?? h("div.announcements sr", { "aria-live": "polite" });
+	if (!region.isConnected) document.body.append(region);
+	return region;
+}
+
 function announce(text) {
-	let region = document.querySelector(".tfm-announcements");
-	if (!region) document.body.append((region = h("div.announcements sr", { "aria-live": "polite" })));
 	const line = h("p", {}, text);
-	region.append(line);
+	liveRegion().append(line);
 	setTimeout(() => line.remove(), 10000);
 }
 
@@ -691,6 +696,7 @@ class Panel {
 	ticks = 0;
 	isMerged = false;
 	news = [];
+	reported = {}; // when, by what it says
 	unfollow = [];
 	values = [];
 	logReaders = {}; // by the number of the request: the function that takes the parts of a log
@@ -722,6 +728,7 @@ class Panel {
 			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
 		});
 		el.append(this.root);
+		liveRegion(); // before it has a line: one that comes with its text is not read
 		this.onMessage = (message) => {
 			if (message?.kind === "update") this.receive(message);
 			if (message?.kind === "form") this.keepForm(message);
@@ -782,6 +789,7 @@ class Panel {
 		}
 		this.messages++;
 		this.receiveHead({ over: true, verdict: "kernel ended", words: "kernel ended", sign: "■", took, message });
+		this.end();
 		this.schedule();
 	}
 
@@ -852,6 +860,7 @@ class Panel {
 		if (head) this.receiveHead(head);
 		if (reset) this.reset(tasks, rows, at);
 		for (const key in tasks) this.tasks[key]?.update(tasks[key]);
+		this.end(); // after the news of its tasks
 		if (!reset) for (const key in rows) this.tasks[key]?.patch(rows[key], at);
 		for (const key in replaced) this.tasks[key]?.replace(replaced[key]);
 		if (values) this.showValues(values);
@@ -865,10 +874,22 @@ class Panel {
 	}
 
 	receiveHead(head) {
-		const message = this.head.message?.replace(/\d+/g, "");
+		const { message } = head; // its short words, names and numbers change all the time
+		if (message && message !== this.head.message) this.report(message, [...new Set(message.match(/[a-z_.]{6,}/gi))].sort().join());
 		Object.assign(this.head, head);
-		if (head.message && head.message.replace(/\d+/g, "") !== message) this.news.push(head.message);
 		if ("elapsed" in head) this.since = performance.now() - head.elapsed * 1000;
+	}
+
+	/** Tell a sentence, unless the same was told a short time ago: tasks of a loop stall, run, and stall again. */
+	report(sentence, gist = sentence) {
+		const now = performance.now();
+		if (now - (this.reported[gist] ?? -Infinity) < AGAIN_MS) return;
+		this.reported[gist] = now;
+		this.news.push(sentence);
+	}
+
+	/** Say once that the cell is over. */
+	end() {
 		if (!this.head.over || !this.timer) return;
 		this.timer = clearInterval(this.timer);
 		for (const task of this.tasks) task.isChanged = true;
@@ -909,7 +930,7 @@ class Panel {
 		const { state, note, error } = task.facts;
 		const why = error ? `${error.type}: ${error.message}` : note;
 		const isNew = before !== "…" || !this.head.over;
-		if (isNew && this.setup.announced.includes(state)) this.news.push(`${task.name} ${state}${why ? `: ${why}` : ""}`);
+		if (isNew && this.setup.announced.includes(state)) this.report(`${task.name} ${state}${why ? `: ${why}` : ""}`);
 		if (!task.hasFailed) return;
 		if (task.wasOpened || (this.groups.length && this.opened > 3)) return;
 		task.wasOpened = task.el.open = true;
