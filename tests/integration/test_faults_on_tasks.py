@@ -178,9 +178,18 @@ def test_faults_of_tasks_that_are_not_there_are_refused(two):
         two.run("%tfcluster chaos --faults typo")
     with pytest.raises(UsageError, match="1 to 100 times slower, not 0.5 times"):
         two.run("%tfcluster slow worker-0 0.5")
+
+
+def test_a_fault_of_several_tasks_hits_those_that_have_a_process(two):
     two.run("%tfcluster kill worker-0")
-    with pytest.raises(TfmagicError, match="worker-0 has no process.*tfcluster.revive"):
-        two.run("%tfcluster pause all")
+    told = two.run("%tfcluster pause all")
+    assert "paused worker-1 (SIGSTOP); %tfcluster resume worker-1 continues; worker-0 had no process" in told
+    assert psutil.Process(two.cluster().status()[1]["pid"]).status() == psutil.STATUS_STOPPED
+    told = two.run("%tfcluster kill all")
+    assert "sent SIGKILL to worker-1; worker-1 ended;" in told and "; worker-0 had no process" in told
+    assert [row["state"] for row in two.cluster().status()] == ["dead", "dead"]
+    with pytest.raises(TfmagicError, match="worker-0, worker-1 have no process; .*tfcluster.revive"):
+        two.run("%tfcluster kill all")
 
 
 def test_a_plan_that_is_ended_undoes_what_it_has_done_and_nothing_else(two):

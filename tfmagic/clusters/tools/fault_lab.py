@@ -37,8 +37,8 @@ _DEADLY = (*_CRASHES, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQ
 class FaultLab:
     """Injures the tasks of one running cluster. Its methods take selectors of tasks.
 
-    Every method raises `ClusterSpecError` if there is no such task, and `TfmagicError` if a task has no
-    process. A kind, signal, time or amount that makes no sense is a `ValueError`.
+    Every method raises `ClusterSpecError` if there is no such task, and `TfmagicError` if none of the tasks has a
+    process; those without one are left out. A kind, signal, time or amount that makes no sense is a `ValueError`.
     """
 
     def __init__(self, supervisor: Supervisor, name: str, hosts: SimulatedHosts | None = None):
@@ -54,21 +54,34 @@ class FaultLab:
         self._lock = threading.Lock()
         supervisor.on_end(self._end_threads)
 
+    def select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
+        """Return the tasks of selectors that have a process."""
+        state = self._supervisor.state
+        chosen = select(tasks, state.tasks)
+        found = tuple(t for t in chosen if state.tasks[t].phase not in (Phase.DEAD, Phase.STOPPED))
+        if not found:
+            names = ", ".join(task.name for task in chosen)
+            raise TfmagicError(
+                f"{names} {'has' if len(chosen) == 1 else 'have'} no process; {Step('revive')} gives dead tasks "
+                "new ones"
+            )
+        return found
+
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """Crash the present processes with a signal, and wait until those that it ends have ended."""
         fault_plan.check_signal(signal_number)
-        self._end(self._select(tasks), signal_number)
+        self._end(self.select(tasks), signal_number)
 
     def pause(self, *tasks: str) -> None:
         """Let tasks hang: stop their processes (SIGSTOP)."""
-        chosen = self._select(tasks)
+        chosen = self.select(tasks)
         with self._lock:
             self._paused |= set(chosen)
         self._send(chosen, signal.SIGSTOP)
 
     def resume(self, *tasks: str) -> None:
         """Let paused processes go on (SIGCONT)."""
-        chosen = self._select(tasks)
+        chosen = self.select(tasks)
         with self._lock:
             self._paused -= set(chosen)
         self._send(chosen, signal.SIGCONT)
@@ -78,7 +91,7 @@ class FaultLab:
 
         TensorFlow's PreemptionCheckpointHandler catches it: all tasks save at one step, and leave.
         """
-        self._end(self._select(tasks), signal.SIGTERM)
+        self._end(self.select(tasks), signal.SIGTERM)
 
     @property
     def asked_to_end(self) -> tuple[TaskId, ...]:
@@ -88,12 +101,12 @@ class FaultLab:
 
     def slow(self, task: str, factor: float) -> None:
         """Let tasks compute for only 1/factor of the time; a factor of 1 ends that."""
-        self._slow(self._select((task,)), factor)
+        self._slow(self.select((task,)), factor)
 
     def flood(self, task: str, size_bytes: int) -> None:
         """Let tasks write this many bytes to their error stream, below Python."""
         fault_plan.check_bytes(size_bytes)
-        for chosen in self._select((task,)):
+        for chosen in self.select((task,)):
             self._supervisor.ask(FloodAsked(chosen, size_bytes))
 
     def partition(self, *targets: str) -> tuple[str, ...]:
@@ -204,17 +217,6 @@ class FaultLab:
         self._supervisor.ask(HostCutOff(tasks, cut))
         self._supervisor.wait_for(lambda s: all(s.tasks[task].cut_off is cut for task in tasks), _SEEN_S)
         return changed
-
-    def _select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
-        state = self._supervisor.state
-        chosen = select(tasks, state.tasks)
-        gone = [task.name for task in chosen if state.tasks[task].phase in (Phase.DEAD, Phase.STOPPED)]
-        if gone:
-            raise TfmagicError(
-                f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} no process, so nothing was done to "
-                f"any task; {Step('revive')} gives dead tasks new ones"
-            )
-        return chosen
 
     def _end(self, tasks: Sequence[TaskId], number: int) -> None:
         """Signal tasks, and wait until those that do not catch the signal have ended."""

@@ -54,7 +54,8 @@ def _injure(
             reports.report(name, reports.partition(cluster, kind, getattr(lab, kind)(*tasks)))
             return
         state = cluster.state
-        chosen = select(",".join(tasks), cluster.tasks)
+        chosen = lab.select(tasks)
+        gone = [task for task in select(tasks, cluster.tasks) if task not in chosen]
         pids = {task: state.tasks[task].pid if state else 0 for task in chosen}
         if kind == "kill":
             lab.kill(*tasks, signal_number=int(amount))
@@ -64,7 +65,8 @@ def _injure(
             getattr(lab, kind)(*tasks)
     except ValueError as error:
         raise UsageError(f"%tfcluster {kind}: {error}") from None
-    reports.report(name, reports.injury(cluster, kind, pids, amount))
+    dead = f"; {reports.names_of(gone)} had no process" if gone else ""
+    reports.report(name, reports.injury(cluster, kind, pids, amount) + dead)
 
 
 for _kind, _summary, _options in (
