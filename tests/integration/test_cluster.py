@@ -375,6 +375,19 @@ def test_nothing_of_a_stopped_cluster_can_be_asked():
     cluster.stop()
 
 
+def test_a_cluster_is_started_again_after_its_with_block_only_if_one_says_so():
+    with tfmagic.Cluster(workers=1) as cluster:
+        cluster.push(a=1)
+    for call in (lambda: cluster.run(int), lambda: cluster.push(a=2), lambda: cluster.submit(int).result()):
+        with pytest.raises(TfmagicError, match=r"end of its `with` block.*anew with .*cluster.start\(\)"):
+            call()
+        assert not cluster.running
+    assert cluster.logs() == {"worker-0": []}
+    cluster.start()
+    assert cluster.run(int, view="quiet")["worker-0"] == 0
+    cluster.stop()
+
+
 def test_a_full_disk_loses_text_with_a_warning_and_not_the_work(capfd):
     with tfmagic.Cluster(workers=1, name="full") as cluster:
 

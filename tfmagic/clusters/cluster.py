@@ -154,6 +154,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+        self._has_left = True
 
     def __repr__(self) -> str:
         return f"<Cluster {self.name!r}: {self.shape}, {'running' if self.running else 'not running'}>"
@@ -223,6 +224,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
     def begin_start(self, progress: Progress | None = None) -> Start | None:
         """Start every task; return what waits for them, or None if all were ready before."""
         with self._lock:
+            self._has_left = False
             if not self.running:
                 if self._faults is not None:
                     self._faults.close()

@@ -21,6 +21,7 @@ class ClusterBase(ABC):
     name: str
     _latest: RunningCluster | None  # the present one, or the last one
     _lock: threading.RLock
+    _has_left = False  # a ``with`` block has ended, and the cluster was not started since
 
     @abstractmethod
     def start(self) -> object:
@@ -58,7 +59,13 @@ class ClusterBase(ABC):
         Raises:
             CaptureError: Something cannot travel.
             TaskDied: A task that is to run it has no process.
+            TfmagicError: The ``with`` block of the cluster has ended.
         """
         with self._lock:
+            if self._has_left:
+                raise TfmagicError(
+                    f"cluster {self.name!r} was stopped at the end of its `with` block, and what its tasks had "
+                    f"in memory is gone: run this inside the block, or start it anew with {Step('start it')}"
+                )
             self.start()
             return self._running_cluster().cells.begin(plan, detached, may_begin)

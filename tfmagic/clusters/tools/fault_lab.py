@@ -37,8 +37,9 @@ _DEADLY = (*_CRASHES, signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGQ
 class FaultLab:
     """Injures the tasks of one running cluster. Its methods take selectors of tasks.
 
-    Every method raises `ClusterSpecError` if there is no such task, and `TfmagicError` if none of the tasks has a
-    process; those without one are left out. A kind, signal, time or amount that makes no sense is a `ValueError`.
+    Every method raises `ClusterSpecError` if there is no such task, and `TfmagicError` if none of the tasks
+    has a process; those without one are left out. A kind, signal, time or amount that makes no sense is a
+    `ValueError`.
     """
 
     def __init__(self, supervisor: Supervisor, name: str, hosts: SimulatedHosts | None = None):
@@ -60,11 +61,8 @@ class FaultLab:
         chosen = select(tasks, state.tasks)
         found = tuple(t for t in chosen if state.tasks[t].phase not in (Phase.DEAD, Phase.STOPPED))
         if not found:
-            names = ", ".join(task.name for task in chosen)
-            raise TfmagicError(
-                f"{names} {'has' if len(chosen) == 1 else 'have'} no process; {Step('revive')} gives dead tasks "
-                "new ones"
-            )
+            names, verb = ", ".join(task.name for task in chosen), "has" if len(chosen) == 1 else "have"
+            raise TfmagicError(f"{names} {verb} no process; {Step('revive')} gives dead tasks new ones")
         return found
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
