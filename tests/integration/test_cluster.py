@@ -379,7 +379,7 @@ def test_a_cluster_is_started_again_after_its_with_block_only_if_one_says_so():
     with tfmagic.Cluster(workers=1) as cluster:
         cluster.push(a=1)
     for call in (lambda: cluster.run(int), lambda: cluster.push(a=2), lambda: cluster.submit(int).result()):
-        with pytest.raises(TfmagicError, match=r"end of its `with` block.*anew with .*cluster.start\(\)"):
+        with pytest.raises(TfmagicError, match=r"`with` block .*ended.*anew with .*cluster.start\(\)"):
             call()
         assert not cluster.running
     assert cluster.logs() == {"worker-0": []}

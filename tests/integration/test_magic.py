@@ -310,11 +310,13 @@ def test_the_line_of_a_refusal_starts_what_was_asked_for_and_keeps_the_rest(note
     assert dict(notebook.ns["r"]) == {"chief-0": "5", "worker-0": "5"}
 
 
-def test_a_restart_that_names_a_setting_keeps_the_tasks(notebook):
-    notebook.run("%tfcluster start --workers 1 --chief")
+def test_a_restart_keeps_what_its_line_leaves_out(notebook):
+    notebook.run("%tfcluster start --workers 1 --chief --auto-restart 1")
     notebook.run("%tfcluster restart --env A=5")
-    notebook.run("%%tfcluster --out r\nimport os\nos.environ['A']")
-    assert dict(notebook.ns["r"]) == {"chief-0": "5", "worker-0": "5"}
+    notebook.run("%tfcluster restart --workers 2 --env B=6")
+    notebook.run("%%tfcluster --env A=5 --out r\nimport os\nos.environ['A'] + os.environ['B']")
+    assert dict(notebook.ns["r"]) == {"worker-0": "56", "worker-1": "56"}
+    assert notebook.cluster().task_settings.auto_restart == 1
 
 
 def test_what_cannot_travel_is_refused_before_anything_runs(notebook):

@@ -64,8 +64,8 @@ class ClusterBase(ABC):
         with self._lock:
             if self._has_left:
                 raise TfmagicError(
-                    f"cluster {self.name!r} was stopped at the end of its `with` block, and what its tasks had "
-                    f"in memory is gone: run this inside the block, or start it anew with {Step('start it')}"
+                    f"the `with` block of cluster {self.name!r} has ended, and with it the variables of its "
+                    f"tasks: run this inside the block, or start the cluster anew with {Step('start it')}"
                 )
             self.start()
             return self._running_cluster().cells.begin(plan, detached, may_begin)

@@ -17,6 +17,7 @@ from tfmagic.system.advice import did_you_mean
 DEFAULT_KEEP = "8h"
 PLACEMENTS = ("pack", "spread", "strict-spread")
 _COUNTS = ("workers", "ps", "chief", "evaluator")
+_OF_BACKEND = ("address", "placement", "cpus_per_task", "resources", "keep", "isolate", "hosts", "network")
 _COMPARED = (
     *_COUNTS, "gpus_per_task", "keras", "auto_restart", "address", "placement",
     "cpus_per_task", "keep", "hosts", "network",
@@ -76,16 +77,19 @@ class ShapeOptions:
     def completed(self, running: ShapeOptions) -> ShapeOptions:
         """Return these options, with those of the running cluster that the line leaves out.
 
-        A line that names any type of task names the whole shape.
+        A line that names any type of task names the whole shape; one with another backend, all that only one
+        of them has. Variables of the environment are added.
         """
-        default = ShapeOptions()
+        own = _COUNTS if self.names_tasks else ()
+        own += _OF_BACKEND if self.backend not in (None, running.backend or "local") else ()
         missing = [
             field.name
             for field in fields(self)
-            if getattr(self, field.name) == getattr(default, field.name)
-            and not (self.names_tasks and field.name in _COUNTS)
+            if getattr(self, field.name) == getattr(_NOTHING, field.name) and field.name not in own
         ]
-        return replace(self, **{name: getattr(running, name) for name in missing})
+        taken = {name: getattr(running, name) for name in missing}
+        taken["env"] = tuple({**dict(running.env), **dict(self.env)}.items())
+        return replace(self, **taken)
 
     def disagreements(self, running: ShapeOptions) -> list[str]:
         """Return the options of the line that the running cluster does not fulfil."""
@@ -100,8 +104,8 @@ class ShapeOptions:
             found.append(f"--backend {self.backend}")
         if self.resources and self.resources != running.resources:
             found += ShapeOptions(resources=self.resources).words
-        if self.env and self.env != running.env:
-            found += ShapeOptions(env=self.env).words
+        if missing := tuple(pair for pair in self.env if pair not in running.env):
+            found += ShapeOptions(env=missing).words
         if self.isolate and not running.isolate:
             found.append("--isolate")
         if not self.keras_fix and running.keras_fix:

@@ -85,9 +85,8 @@ def _restart(magics: NotebookClusters, name: str, shape: ShapeOptions, tasks: li
     cluster = magics.known(name)
     if shape.given and tasks:
         raise UsageError("restart takes a new shape or names of tasks, not both")
-    if shape.given:  # a line with settings alone keeps the tasks
-        kept = shape if shape.names_tasks else shape.completed(magics.shapes[name])
-        cluster = _replace(magics, cluster, kept)
+    if shape.given:
+        cluster = _replace(magics, cluster, shape.completed(magics.shapes[name]))
     else:
         cluster.restart(*tasks)
     chosen = select(",".join(tasks or ("all",)), cluster.tasks)

@@ -249,10 +249,9 @@ class NotebookClusters:
 
     def refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
         """Raise `UsageError` where the line asks for another shape than that of the running cluster."""
-        differs = " ".join(asked.disagreements(running := self.shapes[name]))
+        differs = " ".join(asked.disagreements(self.shapes[name]))
         if differs:
-            words = " ".join(asked.completed(running).words) if asked.names_tasks else differs
-            line = f"%tfcluster restart {words}{reports.naming(name)}"
+            line = f"%tfcluster restart {' '.join(asked.words)}{reports.naming(name)}"
             raise UsageError(
                 f"cluster {name!r} runs with {self.clusters[name].shape}, which is not {differs}; leave the "
                 f"shape out to use it, or start it again with  {line}"
