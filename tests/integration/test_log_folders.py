@@ -15,6 +15,7 @@ from conftest import ENDED_S, alive, program, wait_until
 
 import tfmagic
 from tfmagic import logdir
+from tfmagic.logdir import owners
 
 
 @pytest.fixture(scope="module")
@@ -305,6 +306,7 @@ def test_a_second_cluster_may_not_write_to_the_folder_of_the_first(cluster_of_mo
     with tfmagic.Cluster(workers=1, name="second") as second, pytest.raises(logdir.LogdirError) as caught:
         run(second, own, str(tmp_path))
     assert f"is being written by worker-0 (pid {pid} on" in str(caught.value)
+    assert json.loads((tmp_path / owners.NAME).read_text())["cluster"] == cluster_of_module.name
     run(cluster_of_module, lambda: globals()["kept"].close())
 
 

@@ -16,7 +16,7 @@ from log_folders import WORKER_0, _tensorflow, saves
 
 from tfmagic import logdir
 from tfmagic.logdir import owners
-from tfmagic.system import files
+from tfmagic.system import advice, files
 
 
 def test_a_folder_has_one_writer_at_a_time_also_after_kill_9(tmp_path):
@@ -88,6 +88,27 @@ def test_a_cell_that_ran_twice_lets_go_of_the_folder_with_one_close(tmp_path):
         assert subprocess.run(command, capture_output=True).returncode == 1
         kept.close()
         subprocess.run(command, check=True)
+
+
+@pytest.mark.parametrize(
+    "task, cluster, step",
+    [
+        ("worker-0", "second", r"end the other:  %tfcluster stop --cluster second$"),
+        ("worker-0", "default", r"end the other:  %tfcluster stop$"),
+        ("", "", r"end the other$"),
+    ],
+)
+def test_how_to_end_the_other_writer_is_said_of_its_cluster(tmp_path, task, cluster, step):
+    path = tmp_path / owners.NAME
+    path.write_text(json.dumps({"task": task, "cluster": cluster, "pid": 7, "host": "here"}))
+    advice.set_front_end(advice.FrontEnd.NOTEBOOK)
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with pytest.raises(logdir.LogdirError, match=step):
+                owners.hold(str(tmp_path), owners)
+    finally:
+        advice.set_front_end(None)
 
 
 @pytest.mark.parametrize("is_alive", [False, True])

@@ -85,6 +85,15 @@ def test_a_step_has_the_words_of_its_front_end(monkeypatch, speak, step, line, c
         assert f"with {step}" == f"with {words}"
 
 
+def test_a_step_of_a_task_names_its_cluster_unless_that_is_the_default_one(speak):
+    advice.set_front_end(FrontEnd.NOTEBOOK, "second")
+    assert str(Step("restart", "worker-0")) == "%tfcluster restart worker-0 --cluster second"
+    assert str(Step("explain", "a-name")) == "%tfcluster explain a-name"
+    assert str(Step("stop").of("default")) == "%tfcluster stop"
+    speak(FrontEnd.NOTEBOOK)
+    assert str(Step("stop").of("second")) == "%tfcluster stop --cluster second"
+
+
 def test_under_pytest_it_is_a_call_of_the_fixture(speak):
     speak(FrontEnd.PYTHON)
     assert str(Step("revive")) == "tfcluster.revive()"

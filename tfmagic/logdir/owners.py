@@ -87,11 +87,11 @@ def _open_locked(path: str, folder: str) -> tuple[int, bool]:
                 os.close(fd)
                 raise
         if not is_free:
-            owner = owner_of(os.read(fd, 1000))
+            content = os.read(fd, 1000)
             os.close(fd)
             raise LogdirError(
-                f"{folder} is being written by {owner}, and two writers spoil each other's "
-                f"checkpoints. Give this run a folder of its own, or end the other:  {Step('stop')}"
+                f"{folder} is being written by {owner_of(content)}, and two writers spoil each other's "
+                f"checkpoints. Give this run a folder of its own, or end the other{_how_to_end(content)}"
             )
         is_there, status = files.is_still_at(fd, path), os.fstat(fd)
         was_left |= status.st_size > 0
@@ -109,7 +109,8 @@ def _open_locked(path: str, folder: str) -> tuple[int, bool]:
 def describe() -> dict[str, object]:
     """Return the data that names this process to others."""
     task = task_context.current_task().name if task_context.is_task() else ""
-    return {"task": task, "pid": os.getpid(), "host": socket.gethostname()}
+    cluster = task_context.services().cluster
+    return {"task": task, "cluster": cluster, "pid": os.getpid(), "host": socket.gethostname()}
 
 
 def owner_of(content: bytes) -> str:
@@ -119,6 +120,13 @@ def owner_of(content: bytes) -> str:
         return f"{owner['task'] or 'a process'} (pid {owner['pid']} on {owner['host']})"
     except (ValueError, KeyError, TypeError):
         return "another process"
+
+
+def _how_to_end(content: bytes) -> str:
+    """Return the step that ends the owner, as the end of a sentence; "" for what is no task."""
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        return f":  {Step('stop').of(cluster)}" if (cluster := json.loads(content)["cluster"]) else ""
+    return ""
 
 
 _tokens: dict[int, str] = {}

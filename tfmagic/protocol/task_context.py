@@ -58,6 +58,7 @@ class TaskServices:
         send_socket: Sends a request, and a socket or None, to a listener in the kernel. Raises
             `ProtocolError` for a socket where that is on another machine.
         track: Takes a step or None, and values by name.
+        cluster: The name of the task's cluster.
         run_mark: Returns a text that the tasks share while they run one cell, call or script, and that no
             other run has; "" if only some of the tasks that work on data run it.
     """
@@ -68,6 +69,7 @@ class TaskServices:
     send_socket: Callable[[str, int | None], None] | None = None
     run_mark: Callable[[], str] = lambda: ""
     track: Callable[[float | None, Mapping[str, Any]], None] | None = None
+    cluster: str = ""
 
 
 def _refuse(timeout: float | None) -> int:

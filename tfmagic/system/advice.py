@@ -14,6 +14,7 @@ import enum
 import os
 import sys
 from collections.abc import Iterable
+from typing import Self
 
 
 class FrontEnd(enum.Enum):
@@ -24,7 +25,8 @@ class FrontEnd(enum.Enum):
     SHELL = 2
 
 
-_METHOD = ("%tfcluster {verb}{words}", "{cluster}.{verb}({arguments})")
+DEFAULT_CLUSTER = "default"
+_METHOD = ("%tfcluster {verb}{words}{of_cluster}", "{cluster}.{verb}({arguments})")
 _STEPS = {  # verb: in a notebook, in Python, in a shell (if not as in Python). Other verbs are a `_METHOD`
     "restart": (*_METHOD, "another run"),
     "revive": (*_METHOD, "another run"),
@@ -41,7 +43,7 @@ _STEPS = {  # verb: in a notebook, in Python, in a shell (if not as in Python). 
     "resume": (_METHOD[0], "{cluster}.faults.resume({arguments})"),
     "heal": (_METHOD[0], "{cluster}.faults.heal()"),
     "wait": (_METHOD[0], "future.result()"),
-    "explain": (_METHOD[0], "{tool} explain{words}"),
+    "explain": ("%tfcluster {verb}{words}", "{tool} explain{words}"),
     "give time": ("--timeout", "timeout=", "--timeout"),
     "show all": ("--all", "whole=True", "--all"),
     "push": ("--push {keys}", "{cluster}.push({arguments})"),
@@ -59,6 +61,7 @@ _STEPS = {  # verb: in a notebook, in Python, in a shell (if not as in Python). 
 _CHOSEN = ("LOGDIR", "NAME", "TASK")
 
 _front_end: FrontEnd | None = None
+_cluster = ""
 
 
 class Step:
@@ -70,13 +73,19 @@ class Step:
         options: Options of a new cluster, variables, or a setting.
     """
 
-    __slots__ = ("names", "options", "verb")
+    __slots__ = ("cluster", "names", "options", "verb")
 
     def __init__(self, verb: str, *names: object, **options: object):
-        self.verb, self.names, self.options = verb, tuple(map(str, names)), options
+        self.verb, self.names, self.options, self.cluster = verb, tuple(map(str, names)), options, _cluster
+
+    def of(self, cluster: str) -> Self:
+        """Let this be a step of another cluster than that of this process."""
+        self.cluster = cluster
+        return self
 
     def __str__(self) -> str:
         forms = _STEPS.get(self.verb, _METHOD)
+        of_cluster = f" --cluster {self.cluster}" if self.cluster not in ("", DEFAULT_CLUSTER) else ""
         given = [name if name in _CHOSEN else repr(name) for name in self.names]
         return forms[min(front_end().value, len(forms) - 1)].format(
             *self.names,
@@ -86,6 +95,7 @@ class Step:
             words="".join([f" {n}" for n in self.names] + [f" --{k} {v}" for k, v in self.options.items()]),
             arguments=", ".join(given + [f"{k}={v}" for k, v in self.options.items()]),
             keys=",".join(self.options),
+            of_cluster=of_cluster,
             value=next(iter(self.options.values()), ""),
         )
 
@@ -99,10 +109,10 @@ def front_end() -> FrontEnd:
     return FrontEnd.NOTEBOOK if has_shell else FrontEnd.PYTHON
 
 
-def set_front_end(chosen: FrontEnd | None) -> None:
-    """Choose the front end of this process; None finds out again."""
-    global _front_end
-    _front_end = chosen
+def set_front_end(chosen: FrontEnd | None, cluster: str = "") -> None:
+    """Choose the front end of this process; None finds out again. `cluster` is that of a task process."""
+    global _front_end, _cluster
+    _front_end, _cluster = chosen, cluster
 
 
 def in_notebook(text: str) -> str:

@@ -20,7 +20,7 @@ def prepare(boot: TaskBoot) -> None:
     os.environ.clear()
     os.environ.update(boot.environ)
     os.environ["TF_CONFIG"] = boot.tf_config
-    advice.set_front_end(boot.front_end)
+    advice.set_front_end(boot.front_end, boot.cluster)
     sys.path[:] = boot.sys_path
     module_origins.install(boot.origins)
     sys.argv = [""]

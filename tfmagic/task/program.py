@@ -233,6 +233,7 @@ class TaskProgram:
             self._send_socket,
             self._run_mark,
             self.tracker.track,
+            self.boot.cluster,
         )
         task_context.install(me, services)
 

@@ -80,7 +80,7 @@ class ShapeOptions:
         A line that names any type of task names the whole shape; one with another backend, all that only one
         of them has. Variables of the environment are added.
         """
-        own = _COUNTS if self.names_tasks else ()
+        own = [*_COUNTS] if self.names_tasks else []
         own += _OF_BACKEND if self.backend not in (None, running.backend or "local") else ()
         missing = [
             field.name

@@ -25,9 +25,9 @@ from tfmagic.clusters.launch.arguments import ShapeOptions, add_shape, parse_sec
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.notebook.comparison import Value, parse_axis
 from tfmagic.protocol.cluster_spec import check_name
-from tfmagic.system.advice import did_you_mean
+from tfmagic.system.advice import DEFAULT_CLUSTER, did_you_mean
 
-DEFAULT_NAME = "default"
+DEFAULT_NAME = DEFAULT_CLUSTER
 VIEWS = ("auto", "widget", "html", "text", "quiet")
 
 
