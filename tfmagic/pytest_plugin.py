@@ -171,6 +171,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     if call.excinfo is not None and item.config.rootpath != _OUR_ROOT:
         _hide_our_frames()
+        if isinstance(call.excinfo.value, pytest.skip.Exception):
+            vars(call.excinfo.value).pop("__notes__", None)  # which task: it would be a part of the reason
     report = yield
     lease = item.stash.get(_lease, None)
     if lease is None:

@@ -102,7 +102,11 @@ def test_the_class_of_an_error_is_that_of_the_module(tfcluster):
 
 
 def test_that_is_skipped_by_a_task(tfcluster):
-    tfcluster.run(pytest.importorskip, "no_such_module")
+    def check():
+        if tfmagic.current_task().index:
+            pytest.importorskip("no_such_module")
+
+    tfcluster.run(check)
 
 
 @pytest.mark.tfcluster(workers=1)
@@ -301,7 +305,16 @@ def everything(tmp_path_factory):
         (folder / f"{name}.py").write_text(text)
     (folder / "test_good.py").write_text("def test_good(): pass")
     environ = {**os.environ, "PYTHONPATH": install_entry_point(tmp_path_factory.mktemp("installed"))}
-    words = ("--import-mode=importlib", "-v", "-p", "tfmagic.pytest_plugin", "--rootdir", folder, folder)
+    words = (
+        "--import-mode=importlib",
+        "-v",
+        "-rfEs",
+        "-p",
+        "tfmagic.pytest_plugin",
+        "--rootdir",
+        folder,
+        folder,
+    )
     with program(sys.executable, "-m", "pytest", *FLAGS, *words, cwd=folder, env=environ) as process:
         return folder, process.communicate(timeout=HANGS_S)[0]
 
@@ -309,6 +322,9 @@ def everything(tmp_path_factory):
 def test_a_suite_with_everything(everything):
     folder, out = everything
     assert re.search(r"\n=+ 4 failed, 23 passed, 1 skipped, 6 errors in ", out), out[-2000:]
+    assert re.search(
+        r"\nSKIPPED \[1\] test_everything.py:\d+: could not import 'no_such_module'.*\n[A-Z=]", out
+    )
     assert not alive(pids_in(folder))
 
     failed = section(out, "test_that_fails_on_a_task")

@@ -22,6 +22,7 @@ from tfmagic.serialization.frame_variables import RemoteLocal
 from tfmagic.system import own_code
 
 _VALUES = "__values_of_the_frame"  # a global of the stub while it runs
+_HIDDEN = "__tracebackhide__"  # pytest and IPython show no frame that sets it
 _RAISE = "raise __a_name_that_nobody_has"
 _STARS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _CODE = ("co_qualname", "co_firstlineno", "co_argcount", "co_kwonlyargcount", "co_flags")
@@ -49,6 +50,8 @@ def _describe(entry: TracebackType, copies: Copies) -> PlainFrame:
         names, *stars = inspect.getargs(code)
         more["co_varnames"] = (*names, *filter(None, stars))
         own = _text_of_missing(more["co_varnames"], frame.f_locals) | own
+    if _HIDDEN in code.co_varnames and frame.f_locals.get(_HIDDEN) is True:
+        own = {**own, _HIDDEN: True}
     plain = tblib.Traceback(own_code.linked([entry]), get_locals=lambda frame: own).to_dict()
     known = of_module | plain["tb_frame"]["f_globals"]
     plain["tb_frame"]["f_globals"] = {}
