@@ -98,32 +98,31 @@ class NotebookNames:
         self.sources.append(source)
 
     def _add_pickle(self, name: str, value: Any) -> None:
+        pickler = _NotebookPickler(stream := io.BytesIO(), protocol=4)
         try:
-            stream = pickle.dumps(value, protocol=4)
+            pickler.dump(value)
         except Exception as error:  # the user's own __reduce__ can raise anything
             self.problems[name] = f"{type(error).__name__}: {error}"
             return
-        if needed := _definitions_in(stream):
-            self.add(needed)
-            self.data["data.pickle"][name] = stream
+        if pickler.needed:
+            self.add(pickler.needed)
+            self.data["data.pickle"][name] = stream.getvalue()
             self.sources.append(f"{name} = pickle.loads({name})  # an object of what is defined above")
         else:
             self.data["data.pickle"][name] = value
 
 
-def _definitions_in(stream: bytes) -> set[str]:
-    """Return the names of the notebook's functions and classes that a pickle refers to."""
-    found = set()
+class _NotebookPickler(pickle.Pickler):
+    """Collects the names of the notebook's functions and classes that a pickle needs."""
 
-    class Reader(pickle.Unpickler):
-        def find_class(self, module: str, name: str) -> Any:
-            if module == "__main__":
-                found.add(name.partition(".")[0])
-            return super().find_class(module, name)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.needed: set[str] = set()
 
-    if b"__main__" in stream:
-        Reader(io.BytesIO(stream)).load()
-    return found
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, types.FunctionType | type) and value.__module__ == "__main__":
+            self.needed.add(value.__qualname__.partition(".")[0])
+        return NotImplemented
 
 
 def _import_of(name: str, value: Any) -> str:
