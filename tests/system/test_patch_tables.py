@@ -1,4 +1,4 @@
-"""Private parts of IPython, h5py and Ray can be gone: a line says what that costs, and the rest works."""
+"""Private parts of IPython, h5py, Ray and Python can be gone: a line says what that costs, and the rest works."""
 
 import importlib.util
 import json
@@ -11,16 +11,17 @@ import pytest
 from tfmagic.backends.remote import patches as of_ray
 from tfmagic.frontends.notebook import patches as of_ipython
 from tfmagic.hdf5 import patches as of_h5py
+from tfmagic.system import signal_handlers
 from tfmagic.system.patches import Patch, PatchTable
 
-TABLES = {"IPython": of_ipython.TABLE, "h5py": of_h5py.TABLE}
+TABLES = {"IPython": of_ipython.TABLE, "h5py": of_h5py.TABLE, "Python": signal_handlers.TABLE}
 if importlib.util.find_spec("ray") is not None:
     TABLES["ray"] = of_ray.TABLE
 ROWS = [(package, name) for package, table in TABLES.items() for name in table.rows]
 
 # The packages are imported once, and each row is broken in a fork.
 PROGRAM = f"""
-import json, os, sys
+import importlib, json, os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
 import h5py
 from IPython.core.interactiveshell import InteractiveShell
@@ -32,6 +33,7 @@ from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.frontends.doctor import ray_cluster, software
 from tfmagic.frontends.notebook import patches as of_ipython, plain_cells
 from tfmagic.hdf5 import guarding, patches as of_h5py
+from tfmagic.system import signal_handlers
 
 def use_IPython():
     shell = InteractiveShell.instance()
@@ -57,7 +59,12 @@ def use_ray():
         assert head == ray_head.Head("127.0.0.1:1") and "could not be asked" in finding.what
     print(*of_ray.TABLE.left_out())
 
-tables = dict(IPython=of_ipython.TABLE, h5py=of_h5py.TABLE, ray=of_ray.TABLE)
+def use_Python():
+    module = importlib.reload(signal_handlers)
+    assert (module.handler_of is signal.getsignal) is not module.TABLE.fits(module.HANDLERS)
+    print(*module.TABLE.left_out())
+
+tables = dict(IPython=of_ipython.TABLE, h5py=of_h5py.TABLE, ray=of_ray.TABLE, Python=signal_handlers.TABLE)
 TFCluster.instance().warm = False  # no launcher
 for package, name in json.loads(sys.argv[1]):
     print(f"--- {{name or package}}", flush=True)

@@ -12,11 +12,12 @@ A thread runs the loop only where no exception can come out of nowhere: any thre
 main one while no signal handler can raise.
 """
 
-import _signal  # type: ignore[import-not-found]  # `signal` without its enums takes a tenth of the time
 import contextlib
 import signal
 import threading
 from collections.abc import Callable
+
+from tfmagic.system import signal_handlers
 
 REST_S = 0.02
 _OTHERS = sorted(signal.valid_signals() - {signal.SIGINT})
@@ -25,7 +26,7 @@ _OTHERS = sorted(signal.valid_signals() - {signal.SIGINT})
 def may_drive() -> bool:
     """Check whether no signal handler can raise in this thread; that of SIGINT is tfmagic's own now."""
     is_main = threading.current_thread() is threading.main_thread()
-    return not (is_main and any(map(callable, map(_signal.getsignal, _OTHERS))))
+    return not (is_main and any(map(callable, map(signal_handlers.handler_of, _OTHERS))))
 
 
 class Turn:

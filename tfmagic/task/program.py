@@ -9,7 +9,6 @@ ends, the kernel or the supervisor is gone, and this process ends at once. Start
 or in a fresh interpreter.
 """
 
-import _signal  # type: ignore[import-not-found]  # `signal` without its enums takes a tenth of the time
 import contextlib
 import functools
 import json
@@ -34,6 +33,7 @@ from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, So
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import SCRATCH
 from tfmagic.serialization import main_script, pickling, tracebacks
+from tfmagic.system import signal_handlers
 from tfmagic.task import cell_parts, debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_parts import Attempt, CellPart
@@ -140,7 +140,7 @@ class TaskProgram:
         while True:
             try:
                 if not is_ours:  # the last cell can have set its own
-                    _signal.signal(signal.SIGINT, self.interrupt.on_signal)
+                    signal_handlers.set_handler(signal.SIGINT, self.interrupt.on_signal)
                     is_ours = True
                 if (work := self.turns.next_work()) is not None:
                     return work

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # `signal` without its enums takes a tenth of the time
 import functools
 import signal
 import threading
@@ -25,6 +24,7 @@ from tfmagic.runs.cell_records import CellRecord
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import signal_handlers
 from tfmagic.views.protocol import View
 from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView
@@ -221,13 +221,13 @@ class CtrlC:
     def take(self) -> None:
         """Replace the present handler."""
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and callable(_signal.getsignal(signal.SIGINT)):
-            self._former = _signal.signal(signal.SIGINT, lambda number, frame: self._on_press())
+        if is_main and callable(signal_handlers.handler_of(signal.SIGINT)):
+            self._former = signal_handlers.set_handler(signal.SIGINT, lambda number, frame: self._on_press())
 
     def give_back(self) -> None:
         """Restore the former handler. Do nothing a second time."""
         if self._former is not None:
-            _signal.signal(signal.SIGINT, self._former)
+            signal_handlers.set_handler(signal.SIGINT, self._former)
             self._former = None
 
     def __enter__(self) -> None:
