@@ -67,7 +67,7 @@ for number in range(10):
         notebook.run("%%tfcluster --watch w-1\n1")
 
 
-def test_weights_that_one_task_alone_has_set_are_noticed_after_fit(notebook):
+def test_weights_that_one_task_alone_has_set_are_noticed_after_fit(notebook, capsys):
     train = """%%tfcluster --workers 2
 import keras
 import numpy as np
@@ -93,3 +93,7 @@ losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
     assert notebook.cluster().diff("losses").equal, "nothing else says so"
     assert hint not in notebook.run("%%tfcluster\nmodel.predict(rows, verbose=0)"), "said once"
     assert "differ" in notebook.run("%tfcluster explain different-weights")
+    capsys.readouterr()
+    fit = "model.fit(data, verbose=0, shuffle=False)"
+    notebook.cluster().run(lambda: exec(fit, vars(__import__("__main__"))))
+    assert hint in capsys.readouterr().out

@@ -17,11 +17,12 @@ from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options, ViewName
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.parallel_map import ParallelMap
-from tfmagic.clusters.cells.results import TaskResults, require_values
+from tfmagic.clusters.cells.results import CellResult, TaskResults, require_values
 from tfmagic.clusters.cells.task_times import CallFuture, TaskTimes, task_times
 from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import TfmagicError
+from tfmagic.failures.different_weights import different_weights
 from tfmagic.failures.ipython_tracebacks import dress
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
@@ -105,9 +106,8 @@ class Calls(ClusterBase):
             TypeError, ValueError: `fn` cannot be called, or an option makes no sense.
         """
         options = _options(on, timeout, keep_going, view, profile)
-        result = waiting.finish(self._begin_call((fn, args, kwargs), options, detached=False))
-        require_values(result.results)
-        return result.results
+        job = self._begin_call((fn, args, kwargs), options, detached=False)
+        return _values_of(job, waiting.finish(job), view)
 
     @overload
     def submit(
@@ -195,9 +195,7 @@ class Calls(ClusterBase):
             job = self._begin_call((fn, args, kwargs), options)
         finally:
             self._lock.release()
-        result = await waiting.finish_awaited(job)
-        require_values(result.results)
-        return result.results
+        return _values_of(job, await waiting.finish_awaited(job), view)
 
     @overload
     def map(
@@ -297,6 +295,15 @@ def _options(
         view=check("view", view),
         profile_s=PROFILE_S if profile is True else float(profile),
     )
+
+
+def _values_of(job: Job, result: CellResult, view: ViewName) -> TaskResults[Any]:
+    """Return the values of a call that has ended, and say what its tasks have left."""
+    require_values(result.results)
+    said = different_weights(job.outcome.outcomes) if job.outcome is not None and view != "quiet" else ""
+    if said:
+        print(f"tfmagic: {said}")
+    return result.results
 
 
 class _BackgroundCall:

@@ -33,12 +33,12 @@ from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
+from tfmagic.failures.different_weights import different_weights
 from tfmagic.frontends import early_variables
 from tfmagic.frontends.cli.doctor import case_of
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.printer import Printer, say
 from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, report_run, summarize
-from tfmagic.frontends.different_weights import different_weights
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines

@@ -30,8 +30,8 @@ from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.arguments import ShapeOptions
 from tfmagic.errors import BackendError, ClusterSpecError
+from tfmagic.failures.different_weights import different_weights
 from tfmagic.frontends import doctor, early_variables
-from tfmagic.frontends.different_weights import different_weights
 from tfmagic.frontends.notebook import (
     detached_cells,
     one_liners,

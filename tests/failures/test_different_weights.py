@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfmagic.frontends.different_weights import different_weights
+from tfmagic.failures.different_weights import different_weights
 from tfmagic.protocol.cluster_spec import TaskId
 
 NAN = float("nan")
