@@ -3,7 +3,7 @@
 import pytest
 
 from tfmagic.protocol.commands import RunCell
-from tfmagic.task.cell_parts import Attempt, CellPart, end_all
+from tfmagic.task.cell_parts import Attempt, CellPart, CellParts
 
 
 class Part(CellPart):
@@ -18,9 +18,10 @@ class Part(CellPart):
 
 def test_all_parts_end_in_reverse_and_the_first_failure_is_raised():
     ended = []
-    parts = (Part("a", ended), Part("b", ended, OSError("second")), Part("c", ended, ValueError("first")))
+    failing = Part("b", ended, OSError("second")), Part("c", ended, ValueError("first"))
+    parts = CellParts(Part("a", ended), *failing)
     with pytest.raises(ValueError, match="first"):
-        end_all(parts, RunCell(1), Attempt())
+        parts.end(RunCell(1), Attempt())
     assert ended == ["c", "b", "a"]
 
 
@@ -29,7 +30,9 @@ def test_a_part_without_methods_has_nothing_to_do():
         pass
 
     Idle().begin(RunCell(1))
-    end_all((Idle(),), RunCell(1), Attempt())
+    parts = CellParts(Idle())
+    parts.begin(RunCell(1))
+    parts.end(RunCell(1), Attempt())
 
 
 def test_a_part_that_fails_is_a_failure_of_its_cell_and_the_next_one_runs(tfcluster):

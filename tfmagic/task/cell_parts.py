@@ -6,7 +6,6 @@ A feature that has to know of each cell is one object in `TaskProgram.parts`. So
 modules, since code that TensorFlow calls needs them: there is one TensorFlow in a process.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -37,22 +36,25 @@ class CellPart(Protocol):
         return None
 
 
-def begin_all(parts: Sequence[CellPart], cell: RunCell) -> None:
-    """Begin all parts."""
-    for part in parts:
-        if type(part).begin is not CellPart.begin:
-            part.begin(cell)
+class CellParts:
+    """The parts of a task. Those that have nothing to do are left out once, not in each cell."""
 
+    def __init__(self, *parts: CellPart):
+        self._begins = [part.begin for part in parts if type(part).begin is not CellPart.begin]
+        self._ends = [part.end for part in reversed(parts) if type(part).end is not CellPart.end]
 
-def end_all(parts: Sequence[CellPart], cell: RunCell, attempt: Attempt) -> None:
-    """End all parts, the last one first; then raise what the first of them that failed has raised."""
-    failure: BaseException | None = None
-    for part in reversed(parts):
-        if type(part).end is CellPart.end:
-            continue
-        try:
-            part.end(cell, attempt)
-        except BaseException as error:  # code of the user's classes, a full disk
-            failure = failure or error
-    if failure is not None:
-        raise failure
+    def begin(self, cell: RunCell) -> None:
+        """Begin all parts."""
+        for begin in self._begins:
+            begin(cell)
+
+    def end(self, cell: RunCell, attempt: Attempt) -> None:
+        """End all parts, the last one first; then raise what the first of them that failed has raised."""
+        failure: BaseException | None = None
+        for end in self._ends:
+            try:
+                end(cell, attempt)
+            except BaseException as error:  # code of the user's classes, a full disk
+                failure = failure or error
+        if failure is not None:
+            raise failure

@@ -8,11 +8,15 @@
 The main thread reads between cells, since handing over a short cell takes longer than running it: with a side
 thread that always reads, an empty cell on 4 tasks took three times as long. One lock guards which thread
 reads and which cells have come.
+
+While one short cell follows another, the alarm of an earlier cell stays set, since setting and stopping it
+takes a twentieth of an empty cell. The side thread sets it again when it wakes for a cell that is younger.
 """
 
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable
 
 from tfmagic.protocol.commands import EndTask, HandleComm, RunCell
@@ -23,13 +27,21 @@ _ALONE_S = 0.01  # an interrupt that comes sooner waits until then
 
 
 class Turns:
-    """The turns of the two threads. `side_reads` is written here and read by the side thread."""
+    """The turns of the two threads. `side_reads` is written here and read by the side thread.
 
-    def __init__(self) -> None:
+    Args:
+        clock: That of the alarm, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.side_reads = False
         self._work: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._alarm = Alarm()
+        self._alarm_at = 0.0  # when it wakes the side thread; 0 if it is not set
+        self._began_at = 0.0  # the last cell, or a callback
+        self._is_called = self._is_burst = False
         self._last_cell = 0
         self._in_callback = False
 
@@ -42,7 +54,18 @@ class Turns:
         with self._lock:
             self.side_reads, self._last_cell = False, cell.cell
             self._work.put(cell)
-        self._alarm.set(_ALONE_S)
+            self._begin()
+
+    def _begin(self) -> None:
+        """Let the alarm wake the side thread when what begins now takes long, or before."""
+        now = self._clock()
+        self._is_burst, self._began_at, self._is_called = now - self._began_at < _ALONE_S, now, False
+        if self._alarm_at <= now:
+            self._set_alarm(_ALONE_S)
+
+    def _set_alarm(self, after_s: float) -> None:
+        self._alarm_at = self._clock() + after_s
+        self._alarm.set(after_s)
 
     def pass_on(self, message: HandleComm) -> None:
         """Hand over a message for a widget. The thread that reads goes on reading."""
@@ -52,14 +75,17 @@ class Turns:
         """Wait for the next cell or message and return it; None if the caller, the main thread, must read."""
         with self._lock:
             if not self.side_reads and self._work.empty():
-                self._alarm.stop()  # no cell runs; with many tasks, a thread of each would wake for nothing
+                if not self._is_burst:  # with many tasks, a thread of each would wake for nothing
+                    self._alarm.stop()
+                    self._alarm_at = 0.0
                 return None
         return self._work.get()
 
     def begin_callback(self) -> None:
         """Let the side thread read if a callback of a widget takes longer than a short cell."""
-        self._in_callback = True
-        self._alarm.set(_ALONE_S)
+        with self._lock:
+            self._in_callback = True
+            self._begin()
 
     def end_callback(self) -> None:
         """End what `begin_callback` began."""
@@ -70,15 +96,25 @@ class Turns:
         """Wait for the alarm. Let the caller, the side thread, read if a cell still runs then."""
         self._alarm.wait()
         with self._lock:
-            self.side_reads = self._in_callback or self.is_busy(ended_cell())
+            self._alarm_at = 0.0
+            is_busy = self._in_callback or self.is_busy(ended_cell())
+            early_s = 0.0 if self._is_called else self._began_at + _ALONE_S - self._clock()
+            if is_busy and early_s > 0:  # the alarm was set for an earlier cell
+                self._set_alarm(early_s)
+            else:
+                self.side_reads = is_busy
 
     def leave(self) -> None:
         """Let the side thread read until the process ends. Called by the main thread."""
         with self._lock:
             self._last_cell, self.side_reads = sys.maxsize, True
-        self._alarm.set(0)
+            self._call()
 
     def call_side_thread(self) -> None:
         """Let the side thread read at once, since the cell waits for an answer."""
         if not self.side_reads:
-            self._alarm.set(0)
+            self._call()
+
+    def _call(self) -> None:
+        self._is_called = True
+        self._set_alarm(0)

@@ -34,9 +34,9 @@ from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import SCRATCH
 from tfmagic.serialization import main_script, pickling, tracebacks
 from tfmagic.system import signal_handlers
-from tfmagic.task import cell_parts, debugger, exits, process_setup, streams
+from tfmagic.task import debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
-from tfmagic.task.cell_parts import Attempt, CellPart
+from tfmagic.task.cell_parts import Attempt, CellParts
 from tfmagic.task.cell_position import PlaceWatch
 from tfmagic.task.cell_reports import Reports
 from tfmagic.task.channel_reader import Turns, Work
@@ -92,7 +92,7 @@ class TaskProgram:
         self.widgets = Widgets(boot, channel, self._send_bundle)
         self.tracing = profiler.Tracing(boot)
         self.tracker = Tracker(self._send_points)
-        self.parts: tuple[CellPart, ...] = (
+        self.parts = CellParts(
             self.tracker,
             self.widgets,
             self.barriers,
@@ -307,7 +307,7 @@ class TaskProgram:
             self.last_error = None  # its frames hold memory that this cell can need
         attempt = Attempt()
         try:
-            cell_parts.begin_all(self.parts, cell)
+            self.parts.begin(cell)
             started = time.perf_counter()
             self._attempt(cell, attempt)
             error, seconds = attempt.error, time.perf_counter() - started
@@ -315,7 +315,7 @@ class TaskProgram:
                 exits.end_child(error)
             streams.flush_all()
         finally:
-            cell_parts.end_all(self.parts, cell, attempt)
+            self.parts.end(cell, attempt)
         if error is not None and not cell.debug:
             self.last_error = error
         if cell.exits and issubclass(type(error), SystemExit):
