@@ -39,11 +39,13 @@ class Reports:
         self._received: dict[str, Any] = {}
         self._kept_text = ""
         self._reported: set[str] = set()
+        self._names_before: set[str] = set()  # all of the namespace, at the last report
         self._hidden: set[str] = {*runner.builtin_names}  # and the names of the history, as they come
 
     def bind(self, packed: Packed) -> None:
         """Put the names that travel with a cell into the task's namespace; delete those deleted there."""
         namespace, received = self._runner.namespace, self._received
+        self._names_before = set()
         for names in pickling.load_names(packed, namespace):
             for name in [name for name, value in names.items() if value is pickling.Deleted]:
                 del names[name]
@@ -170,7 +172,11 @@ class Reports:
     def _owned_names(self) -> tuple[str, ...] | None:
         """Return the names that cells assigned, or None if they are those reported last."""
         namespace = self._runner.namespace
-        found = set(namespace) - self._hidden
+        names = set(namespace)
+        if names == self._names_before and not self._received:  # as in most cells
+            return None
+        self._names_before = names
+        found = names - self._hidden
         for name in found - self._reported:  # each cell adds one or two to the history
             if not isinstance(name, str) or _OF_HISTORY.fullmatch(name):  # others can be in globals(), too
                 self._hidden.add(name)

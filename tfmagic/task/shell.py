@@ -196,7 +196,8 @@ class CellRunner:
         before = self._last_inputs
         self._last_inputs = (text, *before[:2])
         self.namespace.update({"_i": before[0], "_ii": before[1], "_iii": before[2], f"_i{prompt}": text})
-        shell.execution_count = prompt + 1
+        if shell.execution_count != prompt + 1:  # to set a trait takes six calls
+            shell.execution_count = prompt + 1
         getattr(shell.compile, "_filename_map", {})[filename] = prompt  # private: "Cell In[3]" in tracebacks
 
     def _run_statements(self, body: list[ast.stmt], filename: str, show: bool) -> Any:

@@ -130,7 +130,7 @@ def write_line(text: str) -> None:
 
 def log_offset() -> int:
     """Return the length of the log in bytes."""
-    return os.fstat(_log_fd).st_size
+    return os.lseek(_log_fd, 0, os.SEEK_END)  # `fstat` makes an object of 20 fields
 
 
 def close_log(limit_bytes: int) -> None:
