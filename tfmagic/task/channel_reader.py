@@ -10,7 +10,7 @@ thread that always reads, an empty cell on 4 tasks took three times as long. One
 reads and which cells have come.
 
 While one short cell follows another, the alarm of an earlier cell stays set, since setting and stopping it
-takes a twentieth of an empty cell. The side thread sets it again when it wakes for a cell that is younger.
+takes a tenth of an empty cell. The side thread sets it again when it wakes for a cell that is younger.
 """
 
 import queue
@@ -24,6 +24,7 @@ from tfmagic.system.processes import Alarm
 
 Work = RunCell | EndTask | HandleComm
 _ALONE_S = 0.01  # an interrupt that comes sooner waits until then
+_BURST_S = 0.002  # between two cells; from here on, waking the side thread takes as long as what is saved
 
 
 class Turns:
@@ -59,7 +60,7 @@ class Turns:
     def _begin(self) -> None:
         """Let the alarm wake the side thread when what begins now takes long, or before."""
         now = self._clock()
-        self._is_burst, self._began_at, self._is_called = now - self._began_at < _ALONE_S, now, False
+        self._is_burst, self._began_at, self._is_called = now - self._began_at < _BURST_S, now, False
         if self._alarm_at <= now:
             self._set_alarm(_ALONE_S)
 
