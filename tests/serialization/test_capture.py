@@ -670,6 +670,20 @@ def test_names_of_a_call_follow_functions_and_instances(side):
     assert pack_call((s.main["f"], (s.main["A"](),), {}), s.main).needs == {"f", "A"}
 
 
+def test_a_call_by_name_without_arguments_is_packed_once(side):
+    s = side("def f(): return 1\ndef g(): return 2")
+    found = pack_call((s.main["f"], (), {}), s.main)
+    assert pack_call((s.main["f"], (), {}), s.main) is found
+    assert pack_call((s.main["g"], (), {}), s.main).needs == {"g"}
+    assert pack_call((s.main["f"], (1,), {}), s.main).packed != found.packed
+    old = s.main["f"]
+    exec("def f(): return 3", s.main)
+    s.send("f")
+    for call, value in ((s.main["f"], 3), (old, 1)):  # the old one has no name any more
+        function, args, kwargs = pickling.loads(pack_call((call, (), {}), s.main).packed, s.task_main)
+        assert function(*args, **kwargs) == value
+
+
 def test_the_cause_of_a_refusal_shows_the_frames_of_the_users_class_alone():
     class Stubborn:
         def __reduce__(self):

@@ -98,9 +98,11 @@ def capture(
         )
     has = tuple(tasks.values())
     known = {} if known is None else known
-    variables = _examine(
+    variables, is_new = _examine(
         {*wanted, *pushed}, pushed, namespace, main=main, has=has, known=known, limit=limit_bytes
     )
+    if not is_new:  # as in most calls of a function
+        return dict.fromkeys(tasks, NOTHING)
     missing = {task: _missing(variables, pushed, names) for task, names in tasks.items()}
     lacking = frozenset[str]().union(*missing.values())
     if not lacking:
@@ -142,9 +144,13 @@ def _examine(
     has: tuple[TaskNames, ...],
     known: dict[str, Variable],
     limit: int,
-) -> dict[str, Variable]:
-    """Return every variable that must go to a task, and the variables that these need."""
+) -> tuple[dict[str, Variable], bool]:
+    """Return every variable that must go to a task, and the variables that these need.
+
+    Also return whether one of them is not a definition that every task has.
+    """
     found: dict[str, Variable] = {}
+    is_new = False
     queue = sorted(wanted)
     while queue:
         name = queue.pop()
@@ -162,11 +168,12 @@ def _examine(
         if before is not None and is_same and not any(h.lacks(before) for h in has):
             found[name] = before
         else:
+            is_new = True
             found[name] = _examine_one(name, value, main, None if is_pushed else limit, version)
             if is_definition and not found[name].problem:
                 known[name] = found[name]
         queue += found[name].needs
-    return found
+    return found, is_new
 
 
 def _examine_one(
@@ -305,12 +312,27 @@ class PackedCall:
     files: frozenset[str]  # of its functions
 
 
+_linked_calls: dict[str, PackedCall] = {}  # without arguments, by the name of what is called
+
+
 def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     """Pack (function, args, kwargs).
+
+    What is called travels by its name if `main` has it. Without arguments the pickle is always the same then.
 
     Raises:
         CaptureError: Names the part that cannot be pickled.
     """
+    function, args, kwargs = call
+    name = "" if args or kwargs else pickling.name_in(function, main)
+    if not name:
+        return _pack_call(call, main)
+    if name not in _linked_calls:
+        _linked_calls[name] = _pack_call(call, main)
+    return _linked_calls[name]
+
+
+def _pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     needs: set[str] = set()
 
     def link(name: str) -> bool:

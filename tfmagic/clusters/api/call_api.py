@@ -28,6 +28,7 @@ from tfmagic.protocol.cluster_spec import Selector, TaskId
 
 T = TypeVar("T")
 _LOOK_S = 0.01
+_DEFAULTS = {view: Options(view=view) for view in ("text", "quiet")}
 
 
 class Calls(ClusterBase):
@@ -287,6 +288,9 @@ def _options(
     view: ViewName = "text",
     profile: bool | float = False,
 ) -> Options:
+    is_default = on is None and timeout is None and keep_going is False and profile is False
+    if is_default and type(view) is str and view in _DEFAULTS:  # as in most calls
+        return _DEFAULTS[view]
     profile = check("profile", profile)
     return Options(
         on=on,
