@@ -256,7 +256,11 @@ class LocalBackend:
             if mask & selectors.EVENT_WRITE and _has_sent_all(process.channel):
                 self._selector.modify(process.channel, selectors.EVENT_READ, task)
             if mask & selectors.EVENT_READ:
-                events = process.channel.receive_ready()
+                arrived: list[TaskEvent] = process.channel.receive_ready()
+                for event in arrived:  # with the key of our tables, which a dict finds without a comparison
+                    if event.task == task:
+                        msgspec.structs.force_setattr(event, "task", task)
+                events += arrived
         except (EOFError, ConnectionError):
             self._close_channel(process)
             self._silent[task] = time.monotonic()

@@ -122,7 +122,7 @@ class DeathReports:
 
     def note(self, outcomes: Mapping[TaskId, Outcome]) -> None:
         """Note what the exception of a cell has reported."""
-        ends = [outcome for outcome in outcomes.values() if isinstance(outcome, TaskExited | TaskLost)]
+        ends = [outcome for outcome in outcomes.values() if isinstance(outcome, (TaskExited, TaskLost))]
         self._attempts.update({end.task: end.attempt for end in ends})
 
     def error_of(

@@ -12,7 +12,6 @@ released from the collectives in which they wait for it. Tasks that still have n
 period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
@@ -57,11 +56,17 @@ def runs_of(arrived: Iterable[events.Event]) -> Iterator[list[events.Event]]:
 
     With many tasks, each change copies as many entries.
     """
-    for kind, run in itertools.groupby(arrived, type):
-        if kind is events.CellReturned:
-            yield list(run)
-        else:
-            yield from ([event] for event in run)
+    run: list[events.Event] = []
+    for event in arrived:
+        if type(event) is events.CellReturned:
+            run.append(event)
+            continue
+        if run:
+            yield run
+            run = []
+        yield [event]
+    if run:
+        yield run
 
 
 def fold(state: ClusterState, run: list[events.Event], now: float) -> ClusterState:
@@ -273,7 +278,8 @@ def _decide_cell(
     if not cell.sent:
         if cell.presses:  # its tasks were starting, or another cell needs them
             return _finish_cell(state, cell, actions), None
-        if any(state.tasks[task].phase in COMING for task in cell.request.commands):
+        phases = [state.tasks[task].phase for task in cell.request.commands]
+        if any(phase in COMING for phase in phases if phase is not Phase.READY):  # mostly all are ready
             limit = None if cell.request.timeout_s is None else cell.started + cell.request.timeout_s
             if limit is None or now < limit:
                 return state, limit
@@ -299,6 +305,8 @@ def _finish_cell(state: ClusterState, cell: CellState, actions: list[Action]) ->
 
 def _stop_strategies(state: ClusterState, cell: CellState, actions: list[Action]) -> None:
     """Stop the collectives of tasks that would wait for another one's, which were stopped in this cell."""
+    if cell.failed_at is None:
+        return
     raised = {t: o for t, o in cell.outcomes.items() if isinstance(o, events.CellRaised)}
     stopped = [task for task, outcome in raised.items() if outcome.stopped]
     if not stopped:

@@ -68,8 +68,8 @@ class RunningCell:
     def finish(self, outcome: CellState | None) -> None:
         """Note that the cell has ended. The supervisor calls it."""
         self.outcome = outcome
-        sent = self.request.commands.values()
-        release(packed for command in sent for packed in (*command.names, command.call))
+        sent = {id(command): command for command in self.request.commands.values()}  # mostly one for all
+        release(packed for command in sent.values() for packed in (*command.names, command.call))
         self.done.set()
         for callback in self._callbacks:
             callback()

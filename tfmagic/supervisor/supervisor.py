@@ -346,10 +346,11 @@ class Supervisor:
 
         Views read it as soon as the state shows that the cell was sent.
         """
-        for action in decision.actions:
+        queued = {number for number, cell in decision.state.cells.items() if cell.queued}
+        for action in decision.actions if queued else ():
             if isinstance(action, Send) and isinstance(action.command, commands.RunCell):
                 number = action.command.cell
-                if number in decision.state.cells and decision.state.cells[number].queued:
+                if number in queued:
                     self._cells[number].starts[action.task] = self.run.log_bytes(action.task)
 
     def _perform(self, action: Action) -> None:

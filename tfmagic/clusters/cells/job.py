@@ -198,8 +198,9 @@ class Job(RunningCell):
         try:
             return self._settle(self, outcome)
         finally:  # if a task raised, the others' values are not read
-            returned = [end for end in outcome.outcomes.values() if isinstance(end, CellReturned)]
-            release(packed for end in returned for packed in (end.value, *end.pulled.values()))
+            for end in outcome.outcomes.values():
+                if isinstance(end, CellReturned) and (end.value is not None or end.pulled):
+                    release((end.value, *end.pulled.values()))
 
 
 def _undescribed(cell: CellState | None) -> CellRecord:

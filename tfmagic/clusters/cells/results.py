@@ -69,7 +69,7 @@ class TaskResults(Mapping[str, T], Generic[T]):
         self._run, self._times, self.profile = run, times, profile
         self._values = {task.name: value for task, value in values.items()}
         # without the bytes of the values, which would be kept twice
-        self._ends = [replace(returned[task], value=None, pulled={}, profile=None) for task in values]
+        self._ends = [_without_values(returned[task]) for task in values]
         self._starts = starts
 
     @property
@@ -156,6 +156,12 @@ class TaskResults(Mapping[str, T], Generic[T]):
         return tables.bundle(("task", "seconds", "value"), rows)
 
 
+def _without_values(end: CellReturned) -> CellReturned:
+    if end.value is None and not end.pulled and end.profile is None:
+        return end
+    return replace(end, value=None, pulled={}, profile=None)
+
+
 def _short(value: Any, limit: int = 200) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
@@ -217,7 +223,8 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
             file=sys.stderr,
         )
     for task, result in outcome.outcomes.items():
-        warn_of_full_disk(task, result, run)
+        if getattr(result, "lost_bytes", 0):
+            warn_of_full_disk(task, result, run)
 
 
 def warn_of_full_disk(task: TaskId, result: Outcome, run: RunFolder) -> None:
