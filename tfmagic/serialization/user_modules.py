@@ -53,14 +53,14 @@ def stamps_of(names: Iterable[str], sent: Sent = _none_sent) -> dict[str, Stamp]
         for used in _used(name, set()):
             if used in found or len(found) == _MOST:
                 continue
-            if (stamp := sent(file_of(used)) or _stamp(file_of(used))) is not None:
+            if (stamp := sent(file_of(used)) or stamp_of(file_of(used))) is not None:
                 found[used] = stamp
     return found
 
 
-def changed_since(stamps: Mapping[str, Stamp]) -> dict[str, Stamp]:
-    """Return the present stamps of the modules whose files have changed."""
-    now = {name: _stamp(stamp[0]) for name, stamp in stamps.items()}
+def changed_since(stamps: Mapping[str, Stamp], look: Callable[[str], Stamp | None]) -> dict[str, Stamp]:
+    """Return the present stamps, by `look`, of the modules whose files have changed."""
+    now = {name: look(stamp[0]) for name, stamp in stamps.items()}
     return {name: stamp for name, stamp in now.items() if stamp is not None and stamp != stamps[name]}
 
 
@@ -163,7 +163,8 @@ def _spec_of(name: str) -> ModuleSpec | None:
     return PathFinder.find_spec(name, list(above.submodule_search_locations))
 
 
-def _stamp(file: str) -> Stamp | None:
+def stamp_of(file: str) -> Stamp | None:
+    """Return the present stamp of a file; None if there is none."""
     try:
         found = os.stat(file)
     except OSError:  # it was moved, for example: what was imported goes on

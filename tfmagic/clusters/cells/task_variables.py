@@ -1,5 +1,6 @@
 """Track which of the notebook's variables each task has, and build commands that carry the missing ones."""
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -20,6 +21,8 @@ from tfmagic.supervisor.state import CellState
 
 cell_numbers = itertools.count(1)
 _NO_SOURCES: tuple[tuple[str, str], ...] = ()
+Stamps = Callable[[frozenset[str]], dict[str, Stamp]]
+"""Returns the stamps of some modules, by name."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -134,15 +137,15 @@ class TaskVariables:
 
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
+        stamps = self._stamps()
         for task, names in self.names_of(prepared.attempts).items():
             if prepared.carried[task] is not NOTHING or prepared.modules:
                 names.note(prepared.carried[task])
-                names.modules = self._modules_after(prepared, task, names)
+                names.modules = _modules_after(prepared, task, names, stamps)
 
-    def _modules_after(self, prepared: Prepared, task: TaskId, names: TaskNames) -> dict[str, Stamp]:
-        """Return the stamps of the modules that a task has imported when it has run a cell."""
-        new = (prepared.modules | prepared.carried[task].modules) - names.modules.keys()
-        return user_modules.stamps_of(new, self.sent) | names.modules if new else names.modules
+    def _stamps(self) -> Stamps:
+        """Return `user_modules.stamps_of`, for several tasks that lack the same modules."""
+        return functools.cache(lambda names: user_modules.stamps_of(names, self.sent))
 
     def find_old_modules(self, prepared: Prepared) -> dict[str, list[TaskId]]:
         """Return the modules of which tasks have an old version, with these tasks; each change only once.
@@ -150,10 +153,11 @@ class TaskVariables:
         Where tasks import a copy, a module that the cell is the first to import can be old, too.
         """
         found: dict[str, list[TaskId]] = {}
+        stamps, look = self._stamps(), functools.cache(user_modules.stamp_of)
         for task, names in self.names_of(prepared.attempts).items():
             if not (names.modules or prepared.modules or prepared.carried[task].modules):
                 continue
-            changed = user_modules.changed_since(self._modules_after(prepared, task, names))
+            changed = user_modules.changed_since(_modules_after(prepared, task, names, stamps), look)
             for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
                 found.setdefault(name, []).append(task)
             names.told |= changed
@@ -184,6 +188,12 @@ class TaskVariables:
             owned = getattr(result, "owned", None)
             if owned is not None:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)
+
+
+def _modules_after(prepared: Prepared, task: TaskId, names: TaskNames, stamps: Stamps) -> dict[str, Stamp]:
+    """Return the stamps of the modules that a task has imported when it has run a cell."""
+    new = (prepared.modules | prepared.carried[task].modules) - names.modules.keys()
+    return stamps(frozenset(new)) | names.modules if new else names.modules
 
 
 def _make_commands(
