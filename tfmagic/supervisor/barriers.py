@@ -27,7 +27,8 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
     left = {}
     for (number, name), waiting in state.barriers.items():
         missing = _missing(waiting)
-        gone = "; ".join(f"{m} {why}" for m in missing if (why := _why_gone(state, number, m)))
+        reasons = [(m, why) for m in missing if (why := _why_gone(state, number, m))]
+        gone = "; ".join(f"{m} {why}" for m, why in sorted(reasons))
         if name.startswith(FIRST_STRATEGY) and _is_interrupted(state, number):  # all of them start, or none
             gone = gone or "the cell is being interrupted"
         late = _why_late(waiting, missing, now)
@@ -52,7 +53,7 @@ def describe_waits(state: ClusterState) -> dict[TaskId, tuple[str, str]]:
     """Return the barrier of each task that waits at one, and a note with the tasks that are missing."""
     found: dict[TaskId, tuple[str, str]] = {}
     for (_, name), waiting in state.barriers.items():
-        missing = _missing(waiting)
+        missing = sorted(_missing(waiting))
         whom = ", ".join(t.name for t in missing[:_NAMED]) or "the others"
         more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
         found |= dict.fromkeys(waiting, (name, f"for {whom}{more} at {name}"))
@@ -83,16 +84,16 @@ def arrive(state: ClusterState, event: BarrierReached, now: float) -> ClusterSta
     return replace(state, barriers={**state.barriers, key: {**there, event.task: WaitingAt(event, until)}})
 
 
-def _missing(waiting: Mapping[TaskId, WaitingAt]) -> list[TaskId]:
+def _missing(waiting: Mapping[TaskId, WaitingAt]) -> set[TaskId]:
     """Return the expected tasks that have not come. A thousand tasks share one tuple of members."""
     shared = {id(at.reached.members): at.reached.members for at in waiting.values()}
-    return sorted({member for members in shared.values() for member in members} - set(waiting))
+    return {member for members in shared.values() for member in members}.difference(waiting)
 
 
-def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: list[TaskId], now: float) -> str:
+def _why_late(waiting: Mapping[TaskId, WaitingAt], missing: set[TaskId], now: float) -> str:
     for at in waiting.values() if missing else ():
         if at.until is not None and now >= at.until:
-            names = ", ".join(task.name for task in missing)
+            names = ", ".join(task.name for task in sorted(missing))
             return f"{names} did not come within {at.reached.timeout_s:g} s"
     return ""
 

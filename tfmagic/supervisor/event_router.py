@@ -10,6 +10,12 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import ClusterState, Phase
 
+ROUTED = {
+    *(events.Displayed, events.PointsTracked, events.InputWanted, events.InputAnswered),
+    *(events.CommAnswered, events.SignalAsked, events.FloodAsked),
+}
+"""The classes of the events that go somewhere; the most frequent ones do not."""
+
 
 class EventRouter:
     """Takes displays, questions, answers, points and signals to their places, on the supervisor's thread.
@@ -25,7 +31,7 @@ class EventRouter:
         self._max_log_bytes = max_log_bytes
 
     def route(self, event: events.Event, state: ClusterState) -> None:
-        """Hand on an event, if it is for this.
+        """Hand on an event, if it is for this: one of `ROUTED`.
 
         What a thread of a task displays after the end of its cell is dropped, except for updates.
         """

@@ -81,6 +81,10 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
     match event:
         case events.CellReturned() | events.CellRaised():
             return _apply_outcomes(state, (event,), now)
+        case events.BarrierReached(task, attempt):  # frequent: each class before it costs a look
+            if task in state.tasks and state.tasks[task].attempt != attempt:
+                return state
+            return barriers.arrive(restarts.note_strategy(state, event), event, now)
         case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case events.CellRequested():
@@ -102,10 +106,6 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             if state.tasks[task].attempt != attempt:
                 return state
             return with_task(state, task, phase=Phase.READY, pid=pid, host=host)
-        case events.BarrierReached(task, attempt):
-            if task in state.tasks and state.tasks[task].attempt != attempt:
-                return state
-            return barriers.arrive(restarts.note_strategy(state, event), event, now)
         case events.TaskExited(task) | events.TaskLost(task):
             return _apply_end(state, event, now)
         case events.HostSilent(tasks, host, silent):
@@ -180,10 +180,10 @@ def _apply_outcomes(
         joined = seen.joined
         if cell is not None and task not in cell.outcomes:
             added.setdefault(event.cell, {}).setdefault(task, event)
-            if isinstance(event, events.CellReturned) and cell.request.commands[task].tf_config:
+            if not isinstance(event, events.CellReturned):
+                joined = dict.fromkeys(joined, LOST) if event.lost_peers else joined
+            elif cell.request.commands[task].tf_config:
                 joined = {}  # it has forgotten its peers
-            if isinstance(event, events.CellRaised) and event.lost_peers:
-                joined = dict.fromkeys(joined, LOST)
         tasks[task] = replace(seen, phase=Phase.READY, joined=joined)
     cells = {number: _with_outcomes(state.cells[number], new, now) for number, new in added.items()}
     return replace(state, tasks=tasks, cells={**state.cells, **cells})
