@@ -137,9 +137,10 @@ class TaskVariables:
 
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
-        stamps = self._stamps()
+        stamps: Stamps | None = None  # made where it is needed: a cache costs more than most cells' names
         for task, names in self.names_of(prepared.attempts).items():
             if prepared.carried[task] is not NOTHING or prepared.modules:
+                stamps = stamps or self._stamps()
                 names.note(prepared.carried[task])
                 names.modules = _modules_after(prepared, task, names, stamps)
 
@@ -153,10 +154,12 @@ class TaskVariables:
         Where tasks import a copy, a module that the cell is the first to import can be old, too.
         """
         found: dict[str, list[TaskId]] = {}
-        stamps, look = self._stamps(), functools.cache(user_modules.stamp_of)
+        stamps: Stamps | None = None
+        look = None
         for task, names in self.names_of(prepared.attempts).items():
             if not (names.modules or prepared.modules or prepared.carried[task].modules):
                 continue
+            stamps, look = stamps or self._stamps(), look or functools.cache(user_modules.stamp_of)
             changed = user_modules.changed_since(_modules_after(prepared, task, names, stamps), look)
             for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
                 found.setdefault(name, []).append(task)
