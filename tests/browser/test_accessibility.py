@@ -340,11 +340,11 @@ def test_what_comes_and_goes_is_told_once(pages, tmp_path):
     while not os.path.exists(FLAG):
         print("step", step)
         step += 1
-        time.sleep(2)
+        time.sleep(1.5)
     """
     book = Book(pages, tmp_path, "stalls", textwrap.dedent(stalls), workers=1, stall_s=0.5)
     book.listen()
-    book.begin(1, "step 4")
+    book.begin(1, "step 3")
     book.end()
     told = book.told("is over: done")
     sentences = [sentence for _, text in told for sentence in text.split(". ")]
