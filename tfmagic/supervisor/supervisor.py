@@ -348,9 +348,9 @@ class Supervisor:
         """
         queued = {number for number, cell in decision.state.cells.items() if cell.queued}
         for action in decision.actions if queued else ():
-            if isinstance(action, Send) and isinstance(action.command, commands.RunCell):
-                if (number := action.command.cell) in queued:
-                    self._cells[number].starts[action.task] = self.run.log_bytes(action.task)
+            match action:
+                case Send(task, commands.RunCell(cell=number)) if number in queued:
+                    self._cells[number].starts[task] = self.run.log_bytes(task)
 
     def _perform(self, action: Action) -> None:
         match action:
