@@ -41,12 +41,7 @@ CALLS = [
     *(("run", "worker-0", "write", error) for error in ("EINTR", "ENOSPC", "EIO")),
     *(("run", "worker-0", "sendto", error) for error in ("EINTR", "ENOMEM", "EIO")),
     *(("run", "worker-0", "recvmsg", error) for error in ("EINTR", "ENOMEM", "EIO")),
-    (
-        "run",
-        "worker-0",
-        "newfstatat,fstat",
-        "EIO",
-    ),  # the first one with Debian 12, the other one with Debian 13
+    ("run", "worker-0", "lseek", "EIO"),
     *(("restart", "launcher", "clone", error) for error in ("ENOMEM", "EAGAIN")),
     ("restart", "launcher", "pidfd_open", "EMFILE"),
     ("restart", "launcher", "sendmsg", "EIO"),
