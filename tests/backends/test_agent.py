@@ -129,6 +129,18 @@ def boot_of(client, folder):
     )
 
 
+def test_the_first_task_of_a_host_shares_its_cores_with_those_that_start_with_it(
+    client, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    boot = boot_of(client, tmp_path)
+    client.agent.reserve([TASK.name, "worker-1", "worker-2", "chief-0", "ps-0"])
+    client.launch(boot)
+    client.wait_for(TaskReady)
+    client.run("import os; print(os.environ['TF_NUM_INTRAOP_THREADS'])")
+    assert client.log.endswith(b"2\n")
+
+
 def test_a_task_imports_the_modules_of_a_machine_whose_files_it_does_not_see(client, tmp_path):
     folder = tmp_path / "notebook"
     folder.mkdir()

@@ -326,7 +326,8 @@ class HostAgent:
             watched.journal = watched.journal or Journal(KeptTask(task))
             watched.journal.note_launch(order.attempt)
         watched.files.begin(order.log_bytes)
-        computing = sum(1 for other in self._watched if other.type != "ps")
+        coming = self._ports.addresses if self._ports is not None else {}  # those that start with it, too
+        computing = sum(1 for other in {*self._watched, *coming} if other.type != "ps")
         boot = self._boots.here(order, computing)
         self._usage.of_tasks = len(boot.shape_tasks)
         self._backend.launch(boot)
