@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tfmagic.errors import TaskDied
 from tfmagic.failures import ipython_tracebacks, stacks
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Cause, CellReturned, TaskExited, TaskLost
+from tfmagic.protocol.events import Cause, TaskExited, TaskLost
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
@@ -122,8 +122,7 @@ class DeathReports:
 
     def note(self, outcomes: Mapping[TaskId, Outcome]) -> None:
         """Note what the exception of a cell has reported."""
-        failed = [outcome for outcome in outcomes.values() if not isinstance(outcome, CellReturned)]
-        ends = [outcome for outcome in failed if isinstance(outcome, TaskExited | TaskLost)]
+        ends = [outcome for outcome in outcomes.values() if isinstance(outcome, TaskExited | TaskLost)]
         self._attempts.update({end.task: end.attempt for end in ends})
 
     def error_of(

@@ -278,8 +278,7 @@ def _decide_cell(
     if not cell.sent:
         if cell.presses:  # its tasks were starting, or another cell needs them
             return _finish_cell(state, cell, actions), None
-        phases = [state.tasks[task].phase for task in cell.request.commands]
-        if any(phase in COMING for phase in phases if phase is not Phase.READY):  # mostly all are ready
+        if any(state.tasks[task].phase in COMING for task in cell.request.commands):
             limit = None if cell.request.timeout_s is None else cell.started + cell.request.timeout_s
             if limit is None or now < limit:
                 return state, limit

@@ -223,8 +223,7 @@ def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[T
             file=sys.stderr,
         )
     for task, result in outcome.outcomes.items():
-        if getattr(result, "lost_bytes", 0):
-            warn_of_full_disk(task, result, run)
+        warn_of_full_disk(task, result, run)
 
 
 def warn_of_full_disk(task: TaskId, result: Outcome, run: RunFolder) -> None:

@@ -156,15 +156,10 @@ class TimelineRecorder:
             self._begin(cell)
         if self._open.pop(cell.number, None) is None:
             return
-        parts, done = dict[str, Part](), dict[float, Part]()
-        for task, outcome in cell.outcomes.items():
-            at = cell.ended_at.get(task, now)
-            if type(outcome) is not CellReturned:
-                parts[task.name] = part_of(outcome, self._wall(at))
-                continue
-            if at not in done:  # tasks whose outcomes came together
-                done[at] = part_of(outcome, self._wall(at))
-            parts[task.name] = done[at]
+        parts = {
+            task.name: part_of(outcome, self._wall(cell.ended_at.get(task, now)))
+            for task, outcome in cell.outcomes.items()
+        }
         note = "time limit" if cell.timed_out else ""
         self._records.append(CellEnded(self._wall(now), cell.number, parts, note))
 
