@@ -100,7 +100,7 @@ $(OLDEST): pyproject.toml requirements/oldest.txt
 test-oldest: $(OLDEST)
 	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/hdf5 tests/tfrecord \
 		tests/logdir/test_saving.py tests/logdir/test_owners.py tests/logdir/test_logdir_checks.py \
-		tests/server/test_metrics.py tests/integration/test_server_extension.py -k '$(IPYWIDGETS_7)'
+		tests/server/test_metrics.py tests/integration/test_server_extension.py tests/training -k '$(IPYWIDGETS_7)'
 
 # the quick part, the quickstart, and what leans on TensorFlow's and Keras' own parts, with pre-releases; deprecations
 # are no errors
@@ -113,7 +113,7 @@ $(NEXT): pyproject.toml requirements/next.txt
 
 test-next: $(NEXT)
 	.venv-next/bin/python scripts/suite.py --quick -W default --disable-warnings tests/notebooks/test_quickstart.py \
-		tests/task tests/integration/test_keras_saving.py tests/integration/test_profile.py \
+		tests/task tests/training tests/integration/test_keras_saving.py tests/integration/test_profile.py \
 		tests/integration/test_interrupts.py tests/integration/test_strategies.py tests/integration/test_new_context.py \
 		tests/integration/test_captured_values.py tests/integration/test_exposure.py tests/integration/test_track.py
 
@@ -136,16 +136,19 @@ lock:
 	@PYTHON=$(PYTHON) scripts/lock
 
 # CHAOS_SEED=7 make chaos CHAOS_STEPS=1000; then every program and docstring example, many generated programs,
-# a hundred million simulated events, and the tests that are marked with soak. SAME_SEQUENCES=5000 tries more sequences
+# a hundred million simulated events, and the tests that are marked with soak, among them a thousand generated
+# training programs (TRAINING_SEED, TRAINING_PROGRAMS), an hour; at last the suite in three orders. SAME_SEQUENCES=5000 tries more sequences
 # of changes in a notebook
 chaos: export CHAOS_STEPS ?= 300
 chaos: export SAME ?= all
 chaos: export SIMULATED_EVENTS ?= 100000000
+chaos: export TRAINING_PROGRAMS ?= 1000
 chaos: $(DEV)
 	@scripts/beside $(VENV) arrow class collaboration datasets front-ends jax opencv torch
 	$(BIN)/python -m pytest tests/chaos tests/same tests/supervisor/test_simulation.py
 	SAME=sample .venv-beside/arrow/bin/python -m pytest tests/same
 	$(BIN)/python -m pytest -m soak
+	$(BIN)/python scripts/suite.py --orders 3
 
 check: $(DEV)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts

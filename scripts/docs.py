@@ -24,7 +24,8 @@ SITE = ROOT / "build" / "site"
 PARTS = {
     "By task": ["guides"],
     "How to": [
-        *("setup", "doctor", "cells", "panel", "seeing", "failures", "profile", "python", "scripts"),
+        *("setup", "doctor", "cells", "panel", "seeing", "failures", "training", "profile"),
+        *("python", "scripts"),
         *("testing", "multi_process_runner", "faults", "simulated-hosts", "tfrecord", "hdf5", "logdir"),
         *("ray", "ray-ssh", "ray-slurm", "ray-kuberay", "ray-cloud", "export", "quick-starts", "agents"),
         *("linters", "jupyterhub", "monitoring", "backends"),

@@ -2,7 +2,8 @@
 
 usage: pip_progress.py LOG PYTHON -m pip install ...
 
-pip's own output goes to the file LOG; its end is printed if pip fails. Needs nothing but Python.
+pip's own output goes to the file LOG; its end is printed if pip fails. A file beside
+it, with the suffix .seconds, has how long this took last time. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -20,10 +21,16 @@ LOOK_S, LINE_S = 0.5, 15.0
 
 
 class Progress:
-    """What pip does, by its lines and by the packages in its environment."""
+    """What pip does, by its lines and by the packages in its environment.
 
-    def __init__(self, packages: Path):
-        self._packages = packages
+    Args:
+        packages: The environment.
+        taken: A file with the seconds that this took last time.
+    """
+
+    def __init__(self, packages: Path, taken: Path):
+        self._packages, self._taken = packages, taken
+        self._last = f" of {_clock(taken.read_text())} last time" if taken.exists() else ""
         self._before = self._count()
         self._started = self._shown = time.monotonic()
         self._found = self._total = 0
@@ -47,8 +54,7 @@ class Progress:
         return self._at(f"packages installed: {self._count() - self._before} of {self._total}")
 
     def _at(self, text: str) -> str:
-        seconds = int(time.monotonic() - self._started)
-        return f"  {seconds // 60}:{seconds % 60:02}  {text}"
+        return f"  {_clock(time.monotonic() - self._started)}{self._last}  {text}"
 
     def show(self) -> None:
         """Show the line if it is time."""
@@ -62,15 +68,21 @@ class Progress:
             print(self.text(), flush=True)
 
     def end(self, code: int) -> None:
-        """Show the last line, with pip's exit code in mind."""
+        """Show the last line, with pip's exit code in mind; note how long a good end took."""
+        if code == 0:
+            self._taken.write_text(str(int(time.monotonic() - self._started)))
         start = "\r\x1b[K" if sys.stdout.isatty() else ""
         text = self._at(f"packages installed: {self._total}") if code == 0 else self.text()
         print(f"{start}{text}", flush=True)
 
 
+def _clock(seconds: float | str) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
 def main(log_path: str, *command: str) -> int:
     """Run pip. Return its exit code."""
-    progress = Progress(Path(command[0]).parents[1])
+    progress = Progress(Path(command[0]).parents[1], Path(log_path).with_suffix(".seconds"))
     rest = b""
     with (
         open(log_path, "wb") as log,

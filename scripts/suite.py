@@ -4,21 +4,28 @@
 if that is another version: pickling, for example, differs even between 3.11.2 and 3.11.7. `make quick` and
 `make test-oldest` run the quick part alone. Further arguments go to pytest.
 
-Four thousand tests of real processes share two cores. Where one to three of them fail, they are tried once
-more, alone, and the last lines name them. Such a test is to be cured all the same: most have found a race.
+The order of the tests is drawn from a seed, which is printed: TEST_SEED=7 repeats one. No test gets a second
+try. The last lines say where the time went, and what is in quarantine: see `tests/support/quarantine.py`.
+
+After a run of the whole suite, `tests/support/durations.json` has what each file takes of the time of all.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import random
+import resource
+import runpy
 import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import xml.etree.ElementTree as ET
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,14 +52,15 @@ QUICK = (
     "tests/protocol/test_channel.py",
 )
 # Four at once, on two cores: tests often wait. The tests of a file stay together: they share much.
-# `tests/support/order.py` puts the long files first.
 # A process that dies ends the run: after a replacement, pytest-xdist 3.8 has waited for ever.
 AT_ONCE = (
     *("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder", "--max-worker-restart=0"),
-    "--durations=20",
+    "--durations=10",
 )
 LIMIT_S = 40 * 60  # of one run, which takes ten minutes
-AGAIN = 3  # so many failed tests are tried once more, alone; more of them are no matter of load
+SUPPORT = ROOT / "tests" / "support"
+SLOWEST = 10
+SEED = 11  # the order in which the whole suite has run; `make chaos` draws others
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +69,11 @@ class Result:
 
     Attributes:
         exit_code: The exit code of pytest.
-        line: A summary in one line.
+        lines: What is to be said at the end, in lines; the first is a summary.
     """
 
     exit_code: int
-    line: str
+    lines: tuple[str, ...]
 
 
 def main(words: list[str]) -> int:
@@ -73,38 +81,83 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="run the quick part alone")
     parser.add_argument("--also", metavar="PYTHON", help="run the quick part on this one too, if it differs")
+    parser.add_argument("--orders", type=int, default=1, help="run in so many orders")
     options, more = parser.parse_known_args(words)
-    results = [passes(sys.executable, more, quick=options.quick)]
+    seed = int(os.environ.get("TEST_SEED") or (random.randrange(10_000) if options.orders > 1 else SEED))
+    results = [
+        passes(sys.executable, more, quick=options.quick, seed=seed + number)
+        for number in range(options.orders)
+    ]
     if options.also:
-        results.append(passes_on_another(options.also, more))
-    print("\n" + "\n".join(f"=== {result.line}" for result in results))
+        results.append(passes_on_another(options.also, more, seed))
+    print("\n" + "\n".join(f"=== {line}" for result in results for line in result.lines))
     return next((result.exit_code for result in results if result.exit_code), 0)
 
 
-def passes(python: str, more: list[str], *, quick: bool, called: str = "") -> Result:
+def passes(python: str, more: list[str], *, quick: bool, seed: int, called: str = "") -> Result:
     """Run the suite, or its quick part, on an interpreter that has the needed packages."""
     version = ".".join(map(str, version_of(python)))
     title = f"Python {version} ({called or python}), {'quick part' if quick else 'whole suite'}"
-    print(f"\n=== {title}", flush=True)
+    order = f"TEST_SEED={seed} repeats the order"
+    print(f"\n=== {title}; {order}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report.xml")
+        report, times = Path(folder, "report.xml"), Path(folder, "times.json")
         command = [python, "-m", "pytest", *AT_ONCE, f"--junitxml={report}", *(QUICK if quick else ()), *more]
         # hundreds of processes import tfmagic, and would each compile it
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        if not quick and not more:  # further arguments choose a part, whose modules are soon compiled
+        environ |= {"TEST_SEED": str(seed), "TEST_TIMES": str(times)}
+        is_whole = not quick and not more  # further arguments choose a part, whose modules are soon compiled
+        if is_whole:
             compile_tests(python, environ)
-        command += ["-o", f"cache_dir={folder}"]  # for --last-failed
-        exit_code = run(command, environ)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        exit_code = run([*command, "-o", f"cache_dir={folder}"], environ)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         text = report.read_text("utf-8") if report.exists() else ""
-        failed = failed_tests(text)
-        counts = counts_of(text) if text else "no test was run"
-        if exit_code == 1 and 0 < len(failed) <= AGAIN:
-            print(f"\n=== {', '.join(failed)}: once more, alone", flush=True)
-            exit_code = run(
-                [*command, "-n", "0", "--last-failed", "--last-failed-no-failures", "none"], environ
-            )
-            counts += f"; {', '.join(failed)} {'failed' if exit_code else 'PASSED'} at the second try, alone"
-    return Result(exit_code, f"{title}: {'passed' if exit_code == 0 else f'FAILED ({exit_code})'}: {counts}")
+        found = json.loads(times.read_text("utf-8")) if times.exists() else {"cpu": {}, "wall": {}}
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    counts = f"{counts_of(text)}, {cpu_s:.0f} s of CPU; {order}" if text else "no test was run"
+    if failed := failed_tests(text):
+        counts += f"; failed: {', '.join(failed[:SLOWEST])}{' ...' if len(failed) > SLOWEST else ''}"
+    if is_whole and exit_code == 0:
+        keep_durations(found["wall"])
+    state = "passed" if exit_code == 0 else f"FAILED ({exit_code})"
+    return Result(exit_code, (f"{title}: {state}: {counts}", *(times_of(found) if is_whole else ())))
+
+
+def times_of(found: dict[str, dict[str, float]]) -> list[str]:
+    """Return where the time went, and what is in quarantine, in three lines."""
+    kinds: dict[str, float] = defaultdict(float)
+    files: dict[str, float] = defaultdict(float)
+    for name, seconds in found["cpu"].items():
+        file, _, kind = name.partition(" ")
+        kinds[kind] += seconds
+        files[file] += seconds
+
+    def listed(table: dict[str, float], most: int) -> str:
+        longest = sorted(table.items(), key=lambda row: -row[1])[:most]
+        return ", ".join(f"{name.removeprefix('tests/')} {seconds:.0f}" for name, seconds in longest)
+
+    quarantine = runpy.run_path(str(SUPPORT / "quarantine.py"))["QUARANTINE"]
+    return [
+        f"CPU seconds by what tests start: {listed(kinds, len(kinds))}",
+        f"CPU seconds of the first {SLOWEST} files: {listed(files, SLOWEST)}",
+        f"in quarantine: {'; '.join(f'{test} ({why})' for test, why in quarantine.items()) or 'no test'}",
+    ]
+
+
+def keep_durations(wall: dict[str, float]) -> None:
+    """Write what each file takes of the time of all, in thousandths, if one is far from what is noted."""
+    path, total = SUPPORT / "durations.json", sum(wall.values())
+    noted: dict[str, int] = json.loads(path.read_text("utf-8"))
+    shares = {file: round(1000 * seconds / total) for file, seconds in wall.items()}
+    shares = {file: share for file, share in sorted(shares.items()) if share}
+
+    def is_far(file: str) -> bool:
+        low, high = sorted((noted.get(file, 0), shares.get(file, 0)))
+        return high >= 5 and high > 2 * low
+
+    if any(map(is_far, noted.keys() | shares.keys())):
+        path.write_text(json.dumps(shares, indent=0) + "\n", "utf-8")
 
 
 def run(command: list[str], environ: dict[str, str]) -> int:
@@ -154,22 +207,22 @@ def failed_tests(report: str) -> list[str]:
     return [case.get("name", "") for case in cases if {"failure", "error"} & {part.tag for part in case}]
 
 
-def passes_on_another(python: str, more: list[str]) -> Result:
+def passes_on_another(python: str, more: list[str], seed: int) -> Result:
     """Run the quick part on an interpreter whose version differs from ours. Return why not otherwise."""
     if not Path(python).exists():
-        return Result(0, f"{python} is not there, so that no other Python was tried")
+        return Result(0, (f"{python} is not there, so that no other Python was tried",))
     version = version_of(python)
     found = f"{python} is Python {'.'.join(map(str, version))}"
     if version == sys.version_info[:3]:
-        return Result(0, f"{found} as well, so that no other Python was tried")
+        return Result(0, (f"{found} as well, so that no other Python was tried",))
     if version < OLDEST:
-        return Result(0, f"{found}: tfmagic needs {'.'.join(map(str, OLDEST))}")
+        return Result(0, (f"{found}: tfmagic needs {'.'.join(map(str, OLDEST))}",))
     environment = ROOT / f".venv-{'.'.join(map(str, version))}"
     try:
         prepare(environment, python, version)
     except subprocess.CalledProcessError as error:
-        return Result(error.returncode or 1, f"{found}: FAILED: no environment could be made for it")
-    return passes(str(environment / "bin" / "python"), more, quick=True, called=python)
+        return Result(error.returncode or 1, (f"{found}: FAILED: no environment could be made for it",))
+    return passes(str(environment / "bin" / "python"), more, quick=True, seed=seed, called=python)
 
 
 def version_of(python: str) -> tuple[int, ...]:

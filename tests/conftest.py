@@ -19,6 +19,7 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -38,13 +39,20 @@ if TYPE_CHECKING:
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # below nohup: tests hang terminals up
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ENDED_S = 5.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let this process import as little as those of the tests do; see `lean_imports`."""
     import lean.sitecustomize  # noqa: F401
+
+    if target := os.environ.get("TEST_TIMES"):
+        from times import Times
+
+        config.pluginmanager.register(Times(target))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -59,10 +67,12 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long files first."""
-    from order import place
+    """Put the long files first, and draw the rest of the order from TEST_SEED."""
+    from order import arrange
+    from quarantine import excuse
 
-    items.sort(key=lambda item: place(item.nodeid))
+    arrange(items)
+    excuse(items)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -129,6 +139,15 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the inodes that are forced to the disk."""
+    found: list[int] = []
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: found.append(os.fstat(fd).st_ino) or fsync(fd))
+    return found
+
+
 @pytest.fixture(autouse=True, scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep the run folders of the tests apart from the user's."""
@@ -149,6 +168,15 @@ def lean_imports() -> Iterator[None]:
         del os.environ["PYTHONPATH"]
     else:
         os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(autouse=True)
+def as_before(lean_imports: None, state_dir: Path) -> Iterator[None]:
+    """Fail a test that changes what the tests of its process share."""
+    from process_wide import restored
+
+    with restored():
+        yield
 
 
 def _threads() -> set[threading.Thread]:
@@ -227,22 +255,28 @@ class Notebook:
 def shell() -> Iterator[Notebook]:
     """Return the one shell of the session: IPython allows only one."""
     from IPython.core.interactiveshell import InteractiveShell
+    from process_wide import other_shell
 
-    ip = InteractiveShell.instance()
-    ip.run_line_magic("load_ext", "tfmagic")
-    notebook = Notebook(ip)
+    with other_shell(None, sys.modules["__main__"]):  # for other tests there is none
+        ip = InteractiveShell.instance()
+        ip.run_line_magic("load_ext", "tfmagic")
+        notebook = Notebook(ip)
     yield notebook
-    notebook.magics.stop_all()
+    with other_shell(ip, ip.user_module):
+        notebook.magics.stop_all()
 
 
 @pytest.fixture
 def notebook(shell: Notebook) -> Iterator[Notebook]:
-    """Return a shell without variables and clusters."""
-    shell.shell.reset(new_session=False)
-    yield shell
-    shell.magics.stop_all()
-    shell.magics.clusters.clear()
-    shell.magics.detached._jobs.clear()  # jobs without a waiter
+    """Return a shell without variables and clusters: that of the process, during the test."""
+    from process_wide import other_shell
+
+    with other_shell(shell.shell, shell.shell.user_module):
+        shell.shell.reset(new_session=False)
+        yield shell
+        shell.magics.stop_all()
+        shell.magics.clusters.clear()
+        shell.magics.detached._jobs.clear()  # jobs without a waiter
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +289,7 @@ def kept_kernels() -> Iterator[list[Kernel]]:
 
 
 @contextmanager
-def _lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
+def lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
     """Yield the kept kernel, or a new one, and keep it again if the test has not ended it."""
     from kernels import Kernel
 
@@ -271,14 +305,14 @@ def _lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
 @pytest.fixture
 def kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
     """Return a kernel without variables and clusters, and with the extension loaded. A test can end it."""
-    with _lend_kernel(kept_kernels) as lent:
+    with lend_kernel(kept_kernels) as lent:
         yield lent
 
 
 @pytest.fixture(scope="module")
 def shared_kernel(kept_kernels: list[Kernel]) -> Iterator[Kernel]:
     """Return one kernel for a module, with the extension loaded and two workers running."""
-    with _lend_kernel(kept_kernels) as lent:
+    with lend_kernel(kept_kernels) as lent:
         lent.run("%tfcluster start --workers 2")
         yield lent
 

@@ -1,6 +1,7 @@
 """The layout of the packages: the imports between them, the public names, and the cost of an import."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "failures": BASE | {"serialization", "runs", "supervisor"},
     "views": {"protocol", "system", "runs", "supervisor", "failures"},
     "clusters": BASE | {"serialization", "runs", "backends", "supervisor", "failures", "views", "hdf5"},
+    "features": {"protocol", "system", "runs", "supervisor", "views", "task", "clusters"},
     "multi_process_runner": BASE | {"serialization", "runs", "supervisor", "failures", "task", "clusters"},
     "frontends": BASE
     | {
@@ -83,7 +85,7 @@ def packages_imported_by(package):
 
 def test_every_package_stands_in_the_table():
     assert {package_of(path) for path in modules()} == set(MAY_IMPORT)
-    assert len(MAY_IMPORT) <= 21
+    assert len(MAY_IMPORT) <= 22
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -143,6 +145,14 @@ def test_the_lifecycle_is_pure(name):
 def test_the_supervisor_unpickles_nothing():
     for path in modules("supervisor"):
         assert "pickl" not in path.read_text().replace("unpickles nothing", "")
+
+
+@pytest.mark.parametrize("package", sorted(set(MAY_IMPORT) - {"frontends", "task"}))
+def test_a_message_on_a_failing_stream_ends_nothing(package):
+    """Only `notices.tell` prints on the error stream where tasks run on: it raises nothing."""
+    for path in (path for path in modules(package) if path.name != "notices.py"):
+        text = path.read_text()
+        assert not re.search(r"file=sys\.stderr|sys\.stderr\.write|\.print_exc\(", text), path
 
 
 def test_one_function_makes_the_commands_of_cells():
@@ -218,7 +228,6 @@ LONG = {  # functions of more than 40 lines of code, and why a cut would not mak
     "clusters/running_cluster.py:__init__": "the wiring of the parts, in one place",
     "backends/remote/backend.py:__init__": "the wiring of the driver, in one place",
     "frontends/cli/parsers.py:make_parser": "a flat table of options",
-    "frontends/notebook/options.py:cell_parser": "a flat table of options",
     "supervisor/lifecycle.py:apply": "a flat match of events",
     "tfrecord/reading.py:read_shards": "half of it is the signature, which is the interface",
 }

@@ -123,6 +123,10 @@ def test_an_installation_shows_what_it_does_and_its_log_only_if_it_fails(wheel, 
     assert code == 0 and (tmp_path / "into" / "tfmagic").is_dir()
     assert re.fullmatch(r"  0:\d\d  packages installed: 1\n", shown)
     assert "Processing" in (tmp_path / "install.log").read_text()
+    (tmp_path / "install.seconds").write_text("75")
+    code, shown = install("--upgrade", wheel)
+    assert code == 0 and re.fullmatch(r"  0:\d\d of 1:15 last time  packages installed: 1\n", shown)
+    assert int((tmp_path / "install.seconds").read_text()) < 75
     code, shown = install("tfmagic-nowhere")
     assert code == 1 and "No matching distribution found for tfmagic-nowhere" in shown
     assert f"pip failed with exit code 1; all of its output is in {tmp_path / 'install.log'}" in shown

@@ -1,7 +1,10 @@
 """`scripts/suite.py`, which `make test` calls: the runs, and their summaries."""
 
 import importlib.util
+import json
+import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +33,7 @@ def test_each_interpreter_has_its_line_at_the_end():
     version = ".".join(map(str, sys.version_info[:3]))
     assert code == 0
     assert lines[-2].startswith(f"=== Python {version} ({sys.executable}), whole suite: passed: ")
-    assert " passed in " in lines[-2] and "failed" not in lines[-2]
+    assert " passed in " in lines[-2] and " s of CPU; TEST_SEED=" in lines[-2] and "failed" not in lines[-2]
     assert lines[-1] == "=== /no/such/python is not there, so that no other Python was tried"
 
 
@@ -39,7 +42,7 @@ def test_a_run_without_a_test_has_failed():
     assert code == 5 and "whole suite: FAILED (5): 0 passed" in lines[-1]
 
 
-SECOND = """
+FAILS_ONCE = """
 import pathlib
 
 def test_one():
@@ -50,33 +53,111 @@ def test_one():
 
 def test_two():
     pass
-
-def test_three():
-    assert {good}
 """
 
 
-@pytest.mark.parametrize("good", [True, False])
-def test_a_failed_test_is_tried_once_more_alone_and_named_at_the_end(tmp_path, good):
-    script = tmp_path / "test_second.py"
-    script.write_text(SECOND.format(folder=str(tmp_path), good=good))
+def test_a_test_that_fails_once_fails_the_run_and_is_named_at_the_end(tmp_path):
+    script = tmp_path / "test_once.py"
+    script.write_text(FAILS_ONCE.format(folder=str(tmp_path)))
     code, lines = run("-c", os.devnull, "--rootdir", tmp_path, "-n", "1", script)
-    assert lines[1] == f"=== test_one{'' if good else ', test_three'}: once more, alone"
-    if good:
-        assert code == 0 and lines[-1].endswith("; test_one PASSED at the second try, alone")
-        assert "whole suite: passed: 2 passed, 1 failed in " in lines[-1]
-    else:
-        assert code == 1 and "whole suite: FAILED (1): 1 passed, 2 failed in " in lines[-1]
-        assert lines[-1].endswith("; test_one, test_three failed at the second try, alone")
+    assert code == 1 and len(lines) == 2
+    assert "whole suite: FAILED (1): 1 passed, 1 failed in " in lines[1]
+    assert lines[1].endswith("; failed: test_one")
 
 
-def test_many_failed_tests_are_not_tried_again(tmp_path):
-    script = tmp_path / "test_all.py"
-    script.write_text(
-        "import pytest\n@pytest.mark.parametrize('i', range(4))\ndef test_it(i): assert False\n"
+ORDER = """
+import pathlib
+import pytest
+
+@pytest.mark.parametrize("number", range(20))
+def test_it(number):
+    with open(pathlib.Path(__file__).with_name("seen"), "a") as file:
+        print(number, file=file)
+"""
+
+
+def test_the_order_is_drawn_from_the_seed(tmp_path, monkeypatch):
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_order.py").write_text(ORDER)
+    arrange = f"import sys; sys.path.insert(0, {str(SCRIPT.parents[1] / 'tests' / 'support')!r})\n"
+    arrange += "from order import arrange\ndef pytest_collection_modifyitems(items): arrange(items)\n"
+    (folder / "conftest.py").write_text(arrange)
+    orders = []
+    for seed in ("1", "2", "1", None):
+        monkeypatch.delenv("TEST_SEED", raising=False)
+        if seed:
+            monkeypatch.setenv("TEST_SEED", seed)
+        code, lines = run("-c", os.devnull, "--rootdir", tmp_path, "-n", "0", folder / "test_order.py")
+        assert code == 0 and (not seed or f"TEST_SEED={seed} repeats the order" in lines[-1])
+        orders.append((folder / "seen").read_text().split())
+        (folder / "seen").unlink()
+    assert orders[0] == orders[2] != orders[1]
+    assert sorted(map(int, orders[0])) == sorted(map(int, orders[3])) == list(range(20))
+
+
+def test_the_last_lines_say_where_the_time_went(suite):
+    cpu = {f"tests/a/test_{n}.py tasks": float(n) for n in range(12)} | {"tests/b/test_b.py browsers": 90.0}
+    kinds, files, quarantine = suite.times_of({"cpu": cpu, "wall": {}})
+    assert kinds == "CPU seconds by what tests start: browsers 90, tasks 66"
+    assert files.startswith("CPU seconds of the first 10 files: b/test_b.py 90, a/test_11.py 11, ")
+    assert files.count(",") == 9
+    assert quarantine.startswith("in quarantine: ")
+
+
+BURNS = """
+import subprocess, sys, time
+
+def burn():
+    while time.process_time() < 1.0:
+        pass
+
+def test_here():
+    burn()
+
+def test_below():
+    code = "import time\\nwhile time.process_time() < 1.0: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+"""
+
+
+def test_the_time_of_pytest_itself_is_apart_from_that_of_other_processes(tmp_path):
+    (tmp_path / "test_burns.py").write_text(BURNS)
+    plugin = f"import sys; sys.path.insert(0, {str(SCRIPT.parents[1] / 'tests' / 'support')!r})\n"
+    plugin += (
+        "from times import Times\ndef pytest_configure(config): config.pluginmanager.register(Times('out'))\n"
     )
-    code, lines = run("-c", os.devnull, "--rootdir", tmp_path, "-n", "0", script)
-    assert code == 1 and len(lines) == 2 and "0 passed, 4 failed in " in lines[-1]
+    (tmp_path / "conftest.py").write_text(plugin)
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", tmp_path, tmp_path]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    cpu = json.loads((tmp_path / "out").read_text())["cpu"]
+    assert list(cpu) == ["test_burns.py pytest itself", "test_burns.py other processes"]
+    assert all(seconds > 0.2 for seconds in cpu.values())
+
+
+def test_durations_are_noted_anew_only_where_they_are_far_off(suite, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "SUPPORT", tmp_path)
+    path = tmp_path / "durations.json"
+    path.write_text('{"a": 500, "b": 500}')
+    suite.keep_durations({"a": 40.0, "b": 60.0})
+    assert path.read_text() == '{"a": 500, "b": 500}'
+    suite.keep_durations({"a": 10.0, "b": 60.0, "c": 0.001})
+    assert json.loads(path.read_text()) == {"a": 143, "b": 857}
+
+
+def test_what_a_test_leaves_changed_fails_it_and_is_put_back():
+    import process_wide
+
+    handler, level = signal.getsignal(signal.SIGUSR2), logging.root.level
+    with pytest.raises(AssertionError, match=r"sys\.path, level of root") as caught, process_wide.restored():
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        sys.path.append("/no/such/folder")
+        logging.root.setLevel(level + 1)
+    assert f"signal {signal.SIGUSR2}" in str(caught.value)
+    assert signal.getsignal(signal.SIGUSR2) is handler and logging.root.level == level
+    assert "/no/such/folder" not in sys.path
+    with process_wide.restored():
+        pass
 
 
 def test_failures_errors_and_skipped_tests_are_counted(suite):
@@ -85,8 +166,8 @@ def test_failures_errors_and_skipped_tests_are_counted(suite):
 
 
 def test_an_interpreter_of_the_same_version_is_not_tried_again(suite):
-    result = suite.passes_on_another(sys.executable, [])
-    assert result.exit_code == 0 and "no other Python was tried" in result.line
+    result = suite.passes_on_another(sys.executable, [], 1)
+    assert result.exit_code == 0 and "no other Python was tried" in result.lines[0]
 
 
 def test_all_files_of_the_quick_part_are_there(suite):

@@ -124,6 +124,83 @@ def test_an_ignore_file_that_cannot_be_read_lets_nothing_out(folder):
     (folder / ".tfmagicignore").write_bytes(b"\xff\xfe")
     with pytest.raises(LaunchError, match=r"tfmagicignore cannot be read"):
         collect([str(folder)], (), LIMIT)
+    (folder / ".tfmagicignore").unlink()
+    (folder / ".tfmagicignore").symlink_to("missing")
+    with pytest.raises(LaunchError, match=r"tfmagicignore is a link to a file that is missing"):
+        collect([str(folder)], (), LIMIT)
+
+
+def test_an_ignore_file_of_windows_holds_from_its_first_line_on(folder):
+    (folder / ".tfmagicignore").write_bytes(b"\xef\xbb\xbfmymodel.py\r\npackage/\r\n")
+    assert sent_of(folder) == ["helpers/parts.py"]
+
+
+SECRETS = [
+    *(
+        "secrets.yaml",
+        "service-account.json",
+        "token.txt",
+        "kubeconfig",
+        "prod.env",
+        "my_id_rsa",
+        "x.jks",
+        "x.ppk",
+    ),
+    *("x.kdbx", "x.pem.bak", "terraform.tfstate", "hf_token", "db.password", "my_secrets.py"),
+]
+
+
+def test_a_secret_is_not_sent_under_any_of_its_names(folder, tmp_path):
+    """By its name, through a link, in a linked folder, or by its content."""
+    package = folder / "package"
+    for name in SECRETS:
+        write(package / name, "x")
+    write(tmp_path / "home/.ssh/id_rsa", "key")
+    write(folder / "package/keys/plain", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
+    for name, target in (
+        ("mylink", tmp_path / "home/.ssh/id_rsa"),
+        ("config.py", folder / ".env"),
+        ("page.txt", package / "server.key"),
+        ("linked", tmp_path / "home"),
+        ("hidden", folder / ".hidden"),
+        ("also_ignored.txt", package / "drafts" / "plan.txt"),
+    ):
+        (package / name).symlink_to(target)
+    write(package / "drafts/plan.txt", "x")
+    (package / "again").symlink_to(folder / "helpers")
+    write(folder / "helpers/plan.txt", "x")
+    write(folder / ".tfmagicignore", "drafts/\n/helpers/plan.txt\n")
+    found = collect([str(folder)], (), LIMIT)
+    assert names_in(found.pack(), folder) == sorted(
+        [*SENT, "package/again/parts.py", "package/again/data.csv"]
+    )
+    why = {os.path.relpath(path, folder): reason for path, reason in found.left_out.items()}
+    assert {why[f"package/{name}"] for name in (*SECRETS, "page.txt", "keys/plain")} == {"perhaps a secret"}
+    assert why["package/mylink"] == f"a link out of the folder, to {tmp_path}/home/.ssh/id_rsa"
+    assert why["package/linked"].startswith("a link out of") and why["package/hidden"].startswith("a link to")
+    assert why["package/also_ignored.txt"] == why["package/drafts"] == ".tfmagicignore"
+
+
+def test_code_and_data_of_tokenizers_are_sent(folder):
+    names = ["package/tokenizer.py", "package/password_rules.py", "package/special_tokens_map.json"]
+    names += ["package/tokenizer.json", "package/keys.py"]
+    for name in names:
+        write(folder / name, "x = 1")
+    (folder / "package" / "again.py").symlink_to(folder / "mymodel.py")
+    assert set(sent_of(folder)) - set(SENT) == {*names, "package/again.py"}
+
+
+def test_a_name_that_is_no_text_is_left_out_and_named(folder):
+    bad = os.fsdecode(b"caf\xe9")
+    write(folder / f"{bad}.py", "x = 1")
+    write(folder / "package" / bad / "data.txt", "x")
+    write(folder.parent / bad / "other.py", "x = 1")
+    paths = [str(folder), str(folder.parent / bad)]
+    found = collect(paths, [str(folder / f"{bad}.py")], LIMIT)
+    assert names_in(found.pack(), folder) == SENT and found.before == (str(folder),)
+    why = {os.path.relpath(path, folder): reason for path, reason in found.left_out.items()}
+    named = {name for name, reason in why.items() if reason == "its name is no UTF-8"}
+    assert named == {"caf?.py", "package/caf?", "../caf?"}
 
 
 def test_tfmagic_itself_is_not_sent():

@@ -12,6 +12,7 @@ from msgspec import structs
 from tfmagic.backends.remote import driver_client, memory_files
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.driver import Driver
+from tfmagic.backends.remote.engine import HostUnreachable
 from tfmagic.backends.remote.messages import (
     LEASE_OVER,
     AgentSetup,
@@ -56,7 +57,7 @@ class Engine:
     def __init__(self):
         self.performed, self.forgotten, self.lease_over = [], [], threading.Event()
         self.closed, self.dead_nodes = threading.Event(), []
-        self.gives_signs = False
+        self.gives_signs, self.errors = False, []
 
     def connect(self, address, step):
         pass
@@ -83,6 +84,8 @@ class Engine:
         if call == "beat":
             return None
         wait_until(lambda: self.closed.is_set() or self.lease_over.is_set(), 60)
+        if self.errors:
+            raise self.errors.pop()
         return self.batch
 
     def has_answer(self, call):
@@ -186,6 +189,58 @@ def test_a_host_is_lost_with_its_node_whatever_words_the_engine_has_for_it(kerne
     reasons = {(lost := reports.receive()).tasks: lost.reason for _ in (ZERO, ONE)}
     assert reasons[(ZERO,)].startswith("its agent on host-of-worker-0 is lost: ")
     assert reasons[(ONE,)].startswith("its host host-of-worker-1 is lost: ")
+
+
+def fails(method, wanted=""):
+    """Return a method of the engine that fails, for the calls of the method `wanted` of an agent."""
+
+    def fail(*args):
+        if wanted in args or not wanted:
+            raise RuntimeError("the engine \udc80 is broken")
+        return method(*args)
+
+    return fail
+
+
+@pytest.mark.parametrize("case", ["the next poll", "a confirmation", "what is said of a lost host"])
+def test_an_error_of_the_engine_loses_a_host_wherever_it_is_raised(kernel, case):
+    """A thread that ended without a word would leave the tasks waiting."""
+    engine, reports = kernel
+    if case == "the next poll":
+        engine.call = fails(engine.call, "poll")
+        engine.batch = 1, 0, 0.0, [], b"", []
+        engine.lease_over.set()
+    elif case == "a confirmation":
+        reports.send(deliver(ZERO), deliver(ONE))
+        wait_until(lambda: len(engine.performed) == 2)
+        engine.batch, engine.errors = (1, 0, 0.0, [], b"", []), [HostUnreachable() for _ in range(4)]
+        engine.forgotten += [ZERO.name, ONE.name]  # `perform` fails from now on
+        engine.lease_over.set()
+    else:
+        engine.forgotten.append(ZERO.name)
+        engine.lives = fails(engine.lives)
+        reports.send(deliver(ZERO))
+    lost = reports.receive()
+    assert isinstance(lost, HostLost) and "is lost: " in lost.reason and "broken" in lost.reason
+    if case == "what is said of a lost host":
+        reports.send(deliver(ONE))
+        wait_until(lambda: [agent for agent, *_ in engine.performed] == [ONE.name])
+
+
+def test_a_launch_for_which_no_host_can_be_sought_is_answered_and_the_next_orders_go_on(kernel, monkeypatch):
+    engine, reports = kernel
+    engine.forgotten.append(ZERO.name)
+    reports.send(deliver(ZERO))
+    assert isinstance(reports.receive(), HostLost)
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", fails(None))  # as when the system has no more threads
+        reports.send(Orders((Deliver([ZERO], b"launch", launches=True), Deliver([ONE], b"next"))))
+        failed = reports.receive()
+    assert failed.tasks == (ZERO,) and "is broken" in failed.reason
+    wait_until(lambda: [agent for agent, *_ in engine.performed] == [ONE.name])
+    engine.node_of = fails(None)
+    reports.send(Orders((Deliver([ZERO], b"launch", launches=True),)))
+    assert "is broken" in reports.receive().reason
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ import os
 import subprocess
 import sys
 
+import tfmagic
+
 _UNPACK = """
+import shutil, sys, os
+shutil.copytree(sys.argv[1], "nix/tfmagic", dirs_exist_ok=True)
+os.utime("nix/tfmagic/py.typed", (0, 0))  # as Nix does with all files
+sys.path.insert(0, os.path.abspath("nix"))
 from tfmagic.backends.remote.own_source import source_of_tfmagic, unpack_source
 first = unpack_source(source_of_tfmagic())
 again = unpack_source(source_of_tfmagic())
@@ -23,7 +29,7 @@ print(tfmagic.__file__, metadata.version("tfmagic") == tfmagic.__version__)
 def test_a_host_keeps_one_whole_copy_that_only_this_user_can_write(tmp_path):
     def run(code, **environ):
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", code, os.path.dirname(tfmagic.__file__)],
             cwd=tmp_path.parent,
             env={**os.environ, **environ},
             capture_output=True,

@@ -122,12 +122,18 @@ class Book:
 
 
 @pytest.fixture(scope="module")
-def running(pages, tmp_path_factory):
-    """Return a notebook whose cell 2 runs."""
-    made = Book(pages, tmp_path_factory.mktemp("flags"), "running", RUN)
-    made.begin(1, "begun on worker-0")
+def book_of_module(pages, tmp_path_factory):
+    made = Book(pages, tmp_path_factory.mktemp("flags"), "running", RUN, stall_s=0)  # no task stalls
     yield made
     made.close()
+
+
+@pytest.fixture
+def running(book_of_module):
+    """Return a notebook whose cell 2 runs; a test can end it."""
+    if not book_of_module.notebook.is_running(1):
+        book_of_module.begin(1, "begun on worker-0")
+    return book_of_module
 
 
 @pytest.fixture

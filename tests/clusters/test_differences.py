@@ -9,7 +9,6 @@ from tfmagic.clusters.tools.differences import (
     compare_parts,
     describe_parts,
     describe_rows,
-    describe_steps,
 )
 from tfmagic.serialization.digests import Part
 
@@ -71,23 +70,6 @@ def test_rows_that_were_read_twice_and_by_nobody_are_counted():
         "each of the 2 rows was read",
     )
     assert "1 rows are not among those given" in describe_rows({"a-0": [b"9"]}, [b"9", b"1"][1:])
-
-
-@pytest.mark.parametrize(
-    ("by_task", "says"),
-    [
-        ({"a-0": b"123", "a-1": b"123"}, "w was the same on all tasks in all 2 steps"),
-        ({"a-0": b"123", "a-1": b"129"}, "w: the tasks parted in step 2: a-0 | a-1"),
-        (
-            {"a-0": b"123", "a-1": b"923", "a-2": b"123"},
-            "w: the tasks parted before the first step: a-0, a-2 | a-1",
-        ),
-        ({"a-0": b"1234", "a-1": b"12"}, "w was the same for 2 steps; then a-1 made no further step"),
-        ({"a-0": b"", "a-1": b""}, "w was not seen: the cell called no tf.function, or has no such variable"),
-    ],
-)
-def test_the_step_at_which_tasks_parted(by_task, says):
-    assert describe_steps("w", by_task, 1) == says
 
 
 def test_a_difference_is_shown_as_text_and_html():

@@ -310,13 +310,47 @@ def test_a_variable_of_a_cell_that_is_left_out_is_named():
     assert body(write_program([first], [second], {}, Setup("cells.", SHAPES["workers"], {}, True)))
 
 
-def test_a_main_py_of_the_users_own_is_kept(tmp_path):
-    (tmp_path / "main.py").write_text("print(1)")
-    with pytest.raises(TfmagicError, match="not from an export"):
-        export_folder.check_folder(tmp_path)
-    export_folder.check_folder(write(tmp_path / "x", SHAPES["workers"]))
+def test_files_of_the_users_own_are_kept(tmp_path, monkeypatch):
+    """They are all named, nothing is written, and no link is followed."""
+    (tmp_path / "export_helper").mkdir()
+    helper = tmp_path / "export_helper" / "__init__.py"
+    helper.write_text("TEN = 10\n")
+    (tmp_path / "elsewhere").write_text("mine")
+    own = ("main.py", "Dockerfile", "requirements.txt", "compose.yaml")
+    for name in own:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "run_local.sh").symlink_to("elsewhere")
+    (tmp_path / "job.yaml").symlink_to("nowhere")
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.syspath_prepend(tmp_path)
+    imports = cell(1, "import export_helper\nexport_helper.TEN", ("worker-0", "worker-1", "worker-2"))
+    with pytest.raises(TfmagicError, match="nothing was written") as refused:
+        write(tmp_path, SHAPES["workers"], imports)
+    assert all(name in str(refused.value) for name in (*own, "run_local.sh", "job.yaml"))
+    assert "job.sbatch" not in str(refused.value) and sorted(tmp_path.iterdir()) == before
+    assert {(tmp_path / name).read_text() for name in (*own, "elsewhere")} == {"mine"}
+    for name in (*own, "run_local.sh", "job.yaml"):
+        (tmp_path / name).unlink()
+    write(tmp_path, SHAPES["workers"], imports)
+    write(tmp_path, SHAPES["chief"], imports)
+    assert helper.read_text() == "TEN = 10\n"
+    (tmp_path / "job.sbatch").write_text("changed")
+    with pytest.raises(TfmagicError, match=r"has job\.sbatch, "):
+        write(tmp_path, SHAPES["workers"], imports)
     with pytest.raises(TfmagicError, match="is a file"):
         export_folder.check_folder(tmp_path / "main.py")
+
+
+def test_modules_are_not_copied_through_a_linked_folder(tmp_path, monkeypatch):
+    (tmp_path / "export_linked").mkdir()
+    (tmp_path / "export_linked" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "export_linked").symlink_to(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    with pytest.raises(TfmagicError, match="export_linked/, "):
+        write(tmp_path / "out", SHAPES["workers"], cell(1, "import export_linked"))
+    assert not list((tmp_path / "other").iterdir())
 
 
 # -- the files for other systems ---------------------------------------------------------------------
@@ -514,3 +548,132 @@ def test_the_local_run_ends_with_the_task_that_fails(tmp_path):
         [path / "run_local.sh"], env={**os.environ, "PYTHON": sys.executable}, capture_output=True, text=True
     )
     assert done.returncode == 7 and "worker-1 ended with exit code 7" in done.stderr
+
+
+# -- secrets -----------------------------------------------------------------------------------------
+
+TYPED = "hunter2-typed"
+HF = "hf_" + "a1B2" * 8
+
+
+def test_secrets_are_read_from_the_environment_and_never_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("HARBOUR_TOKEN", "s3cret-of-harbour")
+    source = f"def login(user, token={HF!r}):\n    '''Log in.'''\n    return token[:3]\n"
+    main = {"__name__": "__main__", "In": ["import getpass\nword = getpass.getpass()\npin = int(input())"]}
+    main |= {"word": TYPED, "pin": 4711, "conf": {"user": "gretel", "key": "zq-1"}, "DB_PASS": b"oven"}
+    main |= {"dsn": f"postgres://gretel:{TYPED}@host/rows", "HARBOUR": "s3cret-of-harbour", "size": 4711}
+    import linecache
+
+    linecache.cache["cell-of-secrets"] = (len(source), None, source.splitlines(True), "cell-of-secrets")
+    exec(compile(source, "cell-of-secrets", "exec"), main)
+    text = (
+        "%env WANDB_API_KEY=abc-of-wandb\nprint(word, pin + 1, conf, DB_PASS, dsn, HARBOUR, size, login('me'))\n"
+        f"!echo -H 'Authorization: Bearer {HF}'\nimport os; print(os.environ['SHOP_TOKEN'], os.environ['KIND'])"
+    )
+    environ = {"SHOP_TOKEN": "witch-1", "KIND": "cpu"}
+    found = program(cell(1, text), environ=environ, **main)
+    path = tmp_path / "out"
+    written = export_folder.write_folder(path, found, SHAPES["workers"])
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert {
+        name: (path / name).stat().st_mode & 0o77
+        for name in written.files
+        if (path / name).stat().st_mode & 0o77
+    } == {}
+    values = {
+        "WORD": TYPED, "PIN": "4711", "CONF_KEY": "zq-1", "DB_PASS": "oven", "HARBOUR_TOKEN": "s3cret-of-harbour",
+        "TOKEN": HF, "WANDB_API_KEY": "abc-of-wandb", "SHOP_TOKEN": "witch-1",
+    }  # fmt: skip
+    assert [
+        v for v in values.values() for f in path.iterdir() if v.encode() in f.read_bytes() and v != "4711"
+    ] == []
+    needed = {note.split()[3].rstrip(":") for note in found.left_out}
+    assert {"WORD", "PIN", "DB_PASS", "HARBOUR_TOKEN", "WANDB_API_KEY", "SHOP_TOKEN", "DSN"} <= needed
+    config = {
+        "TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}})
+    }
+    done = run(path, **config, SHOP_TOKEN="witch-1")
+    missing = done.stderr
+    assert (
+        done.returncode == 1
+        and missing.startswith("Set ")
+        and "WORD" in missing
+        and "SHOP_TOKEN" not in missing
+    )
+    given = {name: f"<{name}>" for name in needed} | {"PIN": "1"}
+    shown = run(path, **config, **given).stdout
+    assert "<WORD> 2 {'user': 'gretel', 'key': '<KEY>'} b'<DB_PASS>' <DSN> <HARBOUR_TOKEN> 4711 <TO" in shown
+    assert "<SHOP_TOKEN> cpu" in shown
+
+
+class Client:
+    def __init__(self, **state):
+        vars(self).update(state)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (Client(url="x", password="gingerbread"), "it holds what looks like .* token .password."),
+        ([Client(token="oven-1"), Client(token="oven-2-cold")], "it holds what looks like .* .token."),
+        (Client(header=["Bearer abcdefgh12345678"]), "it holds what looks like"),
+        (np.array(["plain", HF]), "it holds what looks like"),
+        ({"rows": [TYPED] * 300}, "it holds what looks like"),
+    ],
+)
+def test_an_object_with_a_secret_is_refused_by_name(value, reason):
+    typed = {"In": ["word = getpass()"], "word": TYPED}
+    with pytest.raises(TfmagicError, match=f"nothing was written:\n  client: {reason}"):
+        program(cell(1, "client"), client=value, **typed)
+
+
+def test_usual_names_and_values_are_no_secrets():
+    names = {
+        "key_dim": 64,
+        "tokens": ["the", "cat"],
+        "keys": (1, 2),
+        "tokenizer": "bert-base",
+        "author": "Ada",
+    }
+    names |= {"token_pattern": Client(token_pattern="(?u)\\b\\w\\w+\\b"), "mode": "3", "passes": 2}
+    names |= {"In": ["n = input()"], "n": "3"}
+    found = program(
+        cell(1, ", ".join(n for n in names if n != "In") + "\nsorted(rows, key='loss')"), **names, rows=[]
+    )
+    assert found.left_out == ("the value of N: set it in the environment",)
+
+
+def test_a_secret_that_cannot_be_replaced_is_refused_by_its_line(tmp_path, monkeypatch):
+    with pytest.raises(TfmagicError, match="cell 4: line 2 has what looks like a password, key or token"):
+        program(cell(4, f"x = 1\nprint(f'{{x}} {HF}')"))
+    (tmp_path / "oven_of_export.py").write_text(f"HEAT = 1\nKEY = '{HF}'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import oven_of_export
+
+    with pytest.raises(TfmagicError, match="module oven_of_export: line 2 has"):
+        program(cell(1, "oven.HEAT"), oven=oven_of_export)
+    found = program(cell(1, f"%wandb login {HF}"))
+    assert found.left_out == ("%wandb ... of cell 1",)
+
+
+def test_none_and_lambdas_under_other_names_are_exported(tmp_path):
+    source = "double = lambda x: 2 * x\nf = double\npair = (1, lambda x: x)\n"
+    main = {
+        "__name__": "__main__",
+        "best": None,
+        "bunch": type("Bunch", (dict,), {"__getattr__": dict.get})(),
+    }
+    import linecache
+
+    linecache.cache["cell-of-lambdas"] = (len(source), None, source.splitlines(True), "cell-of-lambdas")
+    exec(compile(source, "cell-of-lambdas", "exec"), main)
+    found = program(cell(1, "print(best, f(2), double(3))"), **main)
+    assert (
+        "best = None" in found.text
+        and found.text.count("double = lambda") == 1
+        and "f = double" in found.text
+    )
+    with pytest.raises(TfmagicError, match="g: its source cannot be found; write it as a def"):
+        program(cell(1, "g(2)"), g=main["pair"][1], **main)
+    with pytest.raises(TfmagicError, match="bunch: PicklingError"):
+        program(cell(1, "bunch"), **main)

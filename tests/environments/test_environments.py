@@ -162,6 +162,20 @@ def test_a_cluster_works_beside_other_packages(beside, tmp_path):
         assert kernel.text(f"print({beside.same})") == "True\n"
 
 
+def test_loguru_shows_the_frames_of_the_cell_alone(tmp_path):
+    with kernel_beside(ARROW, tmp_path) as kernel:
+        kernel.run("%load_ext tfmagic")
+        shown = kernel.text(
+            "%%tfcluster --workers 1\nfrom loguru import logger\ndef f(a):\n    return 1 / a\n"
+            "try:\n    f(0)\nexcept ZeroDivisionError:\n    logger.exception('bad')"
+        )
+    assert "tfmagic" not in shown and '"<string>"' not in shown
+    assert [line.split(", line ")[1] for line in shown.splitlines() if ", line " in line] == [
+        "6, in <module>",
+        "4, in f",
+    ]
+
+
 @contextmanager
 def kernel_beside(beside: Beside, folder: Path) -> Iterator[Kernel]:
     """Start a kernel in an environment, with its modules on the path."""

@@ -137,6 +137,18 @@ def test_a_time_limit_names_the_late_tasks_and_their_places(build):
     assert "within 5 s" in str(error) and "stopped on worker-1." in str(error) and "File x" in str(error)
 
 
+@pytest.mark.parametrize("all_wait", [True, False])
+def test_a_time_limit_advises_more_time_only_where_that_can_help(build, all_wait):
+    late = raised(B, "KeyboardInterrupt", "", interrupted=True)
+    waits = "worker-1 waits in all_reduce (cell line 5); worker-0 has ended the cell"
+    waits += "; all wait: no task can come" if all_wait else ""
+    error = build(CellReturned(A, 1, 1, 0.1, 0), late, timed_out=True, timeout_s=5, waits=waits)
+    assert ("More time would not help" in str(error), "Give it more time" in str(error)) == (
+        all_wait,
+        not all_wait,
+    )
+
+
 def test_every_failure_can_be_read_in_full(tmp_path):
     cell = finished(raised(A, at=2.0), TaskExited(B, 1, 3), ended_at={B: 1.0})
     found = root_cause.describe_failures(cell, FailureContext({}, RunFolder(tmp_path)))

@@ -82,3 +82,12 @@ def test_a_process_that_is_forked_while_the_rest_is_imported_can_import_it():
 def test_what_cannot_be_imported_meanwhile_is_an_error_of_the_first_use():
     use = f'{FOREGROUND}shell.run_cell("%tfcluster status")'
     assert "ModuleNotFoundError" in printed(use)[-1]
+
+
+def test_an_import_that_fails_in_the_background_names_its_reason():
+    """The first use comes while the thread imports: no file can be written, so dill finds no folder."""
+    use = (
+        "import resource, tempfile; tempfile.tempdir = None; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+        'shell.run_line_magic("load_ext", "tfmagic")\nshell.run_cell("%tfcluster status")'
+    )
+    assert "[Errno 2] No usable temporary directory" in "".join(printed(use)[-2:])

@@ -10,10 +10,24 @@ from tfmagic.system.advice import FrontEnd, set_front_end
 OTHERS = {
     "host-cut-off",
     "model-outside-scope",
+    "module-of-the-notebook",
     "own-statistics",
     "unused-rows",
+    "variable-of-the-notebook",
     "different-weights",
     "stalled",
+    *(
+        "added-sum",
+        "clipped-replicas",
+        "compared-rows",
+        "curved-loss",
+        "random-layers",
+        "scalar-loss",
+        "uneven-batches",
+        "unscaled-loss",
+        "unseeded-shuffle",
+        "unsummed-metric",
+    ),
 }
 ERRORS = {
     name for name in tfmagic.__all__ if str(getattr(tfmagic, name)).startswith("<class 'tfmagic.errors.")

@@ -8,7 +8,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from hdf5_files import in_threads
+from hdf5_files import contents, in_threads, part, write
 from hdf5_processes import other
 
 from tfmagic.errors import ClusterSpecError, TfmagicError
@@ -189,3 +189,75 @@ def test_a_part_that_two_threads_close_at_once_is_closed_once(base):
         file.append("x", [1])
         in_threads(file.close, file.close, file.close)
         assert names(base) == ["results.worker-0.h5"]
+
+
+def test_a_file_that_another_one_writes_meanwhile_is_not_replaced(base, tmp_path):
+    mine = part(base, "worker-0")
+    file = TaskFile(base)
+    file["x"] = [1]
+    with h5py.File(mine, "w") as rival:
+        with pytest.raises(FileInUseError, match="is open for writing by this process") as refused:
+            file.close()
+        rival["y"] = [2]
+    assert refused.value.__notes__ == [f"What this task has written is in {mine}.unfinished"]
+    assert contents(mine).keys() == {"y"} and contents(f"{mine}.unfinished").keys() == {"x"}
+    with h5py.File(mine, "a"), pytest.raises(FileInUseError, match="is left as it is"):
+        TaskFile(base)
+    os.unlink(f"{mine}.unfinished")
+    with h5py.File(base, "w") as rival:
+        with pytest.raises(FileInUseError, match="is left as it is"):
+            consolidate(base, overwrite=True)
+        rival["y"] = [2]
+    assert names(base) == ["results.h5", "results.worker-0.h5"] and contents(base).keys() == {"y"}
+
+
+KILLED = """
+import os, signal
+for rows in 1000, 1:
+    if not (pid := os.fork()):
+        file = TaskFile(sys.argv[1])
+        file.append("x", np.arange(rows))
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+say("killed")
+"""
+
+
+def test_what_each_killed_task_had_flushed_is_kept(base, capfd):
+    with other(KILLED, base) as killed:
+        assert killed.hear() == "killed"
+    mine = part(base, "worker-0")
+    assert f"what a killed task left: {mine}.abandoned\n" in capfd.readouterr().err
+    assert len(contents(f"{mine}.abandoned")["x"]) == 1000
+    assert recover(base) == ["worker-0"] and len(contents(mine)["x"]) == 1
+    os.rename(mine, f"{base}.unfinished")  # as of a shared writer of this name that was killed
+    write(base, "worker-0", y=[1])
+    consolidate(base)
+    assert len(contents(f"{base}.abandoned")["x"]) == 1 and contents(base).keys() == {"y"}
+
+
+@pytest.mark.parametrize("make", [os.symlink, os.link])
+def test_a_link_in_the_place_of_an_unfinished_file_is_not_followed(base, tmp_path, make):
+    victim = tmp_path / "victim.h5"
+    with h5py.File(victim, "w") as file:
+        file["mine"] = 1
+    write(base, "worker-1", x=[1])
+    for name in (part(base, "worker-0"), base):
+        make(victim, f"{name}.unfinished")
+    before = victim.read_bytes()
+    for mode in ("w", "x", "a", "r+"):
+        with pytest.raises(PartError, match="is a link or no plain file"):
+            TaskFile(base, mode)
+    os.unlink(f"{part(base, 'worker-0')}.unfinished")
+    write(base, "worker-0", x=[1])
+    with pytest.raises(PartError, match="is a link or no plain file"):
+        consolidate(base)
+    assert victim.read_bytes() == before
+
+
+def test_a_new_part_is_on_the_disk_before_it_replaces_another(base, synced):
+    write(base, "worker-0", x=[1])
+    assert synced == []  # it cost nothing
+    write(base, "worker-0", x=[2])
+    assert synced == [os.stat(part(base, "worker-0")).st_ino]

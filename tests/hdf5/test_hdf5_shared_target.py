@@ -138,6 +138,25 @@ def test_a_file_that_is_open_for_writing_with_h5py_is_not_replaced(path, mode):
         writer.append("z", 3)
 
 
+def test_a_file_that_is_opened_for_writing_meanwhile_is_not_replaced_either(path):
+    writer = SharedWriter(path)
+    writer.append("x", 1)
+    with h5py.File(path, "a") as file:
+        file["mine"] = 1
+        with pytest.raises(SharedWriterError, match=r"is open for writing by .*unfinished"):
+            writer.close()
+    assert contents(path).keys() == {"mine"} and contents(path + ".unfinished").keys() == {"x"}
+
+
+@pytest.mark.parametrize("target", ["victim", "nowhere"])
+def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(path, tmp_path, target):
+    (tmp_path / "victim").write_text("mine")
+    os.symlink(tmp_path / target, path + ".unfinished")
+    with pytest.raises(SharedWriterError, match="is a link or no plain file"):
+        SharedWriter(path)
+    assert (tmp_path / "victim").read_text() == "mine" and not (tmp_path / "nowhere").exists()
+
+
 def test_a_link_is_followed_to_the_file_that_it_stands_for(tmp_path):
     (tmp_path / "disk").mkdir()
     link = tmp_path / "out.h5"

@@ -9,6 +9,7 @@ RAISING = """class Raises:
     def __repr__(self):
         raise ValueError("no text")
 """
+KEPT = "@memory.cache\ndef slow(x):\n    print('computed')\n    return 2 * x\nslow(5)"
 PROGRAMS = {
     "a repr that raises": [RAISING + "Raises()"],
     "a repr that is no text": ["class Odd:\n    def __repr__(self):\n        return 5\nOdd()"],
@@ -35,7 +36,7 @@ PROGRAMS = {
         "sorted(Out)[-3:]",
     ],
     "history by number": ["6 * 7", "list(Out)[-1] == get_ipython().execution_count - 2"],
-    "an underscore of its own": ["_ = 5\n7", "_"],
+    "an underscore of its own": ["_ = 5\n7", "_", "del _"],
     "no value": ["1;", "None", "x = 5"],
     "a warning": ["import warnings\nwarnings.warn('careful')"],
     "a log line": [
@@ -67,7 +68,8 @@ PROGRAMS = {
         "pwd = 5",
         "pwd",
         "del pwd",
-        "who_ls",
+        "from fractions import Fraction\nhalf = Fraction(1, 2)",
+        "who_ls Fraction",
         "cat /proc/sys/kernel/ostype",
         "cd nowhere",
     ],
@@ -77,6 +79,26 @@ PROGRAMS = {
         "def f(info):\n    print('before')\nget_ipython().events.register('pre_run_cell', f)",
         "2",
         "get_ipython().events.unregister('pre_run_cell', f)",
+    ],
+    "magics of every notebook": ["get_ipython().find_line_magic('store') is not None"],
+    "a traceback of rich": [
+        "import io, rich.console",
+        "def f():\n    1 / 0\nc = rich.console.Console(file=io.StringIO(), width=90, force_jupyter=False, color_system=None)\n"
+        "try:\n    f()\nexcept ZeroDivisionError:\n    c.print_exception(extra_lines=0)\n"
+        "print(c.file.getvalue())",
+    ],
+    "the width and the colours of rich": [
+        "import io, rich.console\nc = rich.console.Console()\n"
+        "print(c.width, rich.console.Console(file=io.StringIO()).width, rich.console.Console(width=70).width)",
+        "print(rich.console.Console(color_system='256').color_system, c.color_system)",
+        "print(rich.console.Console(force_jupyter=False).width)",
+    ],
+    "results that joblib has kept": [
+        "import joblib, tempfile\nmemory = joblib.Memory(tempfile.mkdtemp(), verbose=0)",
+        KEPT,
+        KEPT,
+        KEPT.replace("2 * x", "3 * x"),
+        "slow(5)",
     ],
     "an event loop": ["import asyncio\nawait asyncio.sleep(0)\n'slept'"],
     "base exceptions": ["class Mine(BaseException): pass\nraise Mine('x')"],
@@ -179,6 +201,38 @@ def test_a_syntax_error_has_the_name_of_its_cell_and_no_frames_of_ours(kernels):
         kernels[1].run("%%tfcluster\nreturn 5")[-1][1]["evalue"],
     )
     kernels[0].run("1")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["files = !echo a \\", "  b", "1 / 0"],
+        ["! echo a \\", "  b", "1 / 0"],
+        ["x = %sx echo a \\", "  b \\", "  c", "1 / 0"],
+        ["if True:", "    ! echo a \\", "      b", "    y = !echo a \\", "      b", "    1 / 0"],
+        ["text = '''", "! echo a \\", "  b", "'''", "1 / 0"],
+    ],
+)
+def test_lines_below_a_continued_one_have_their_numbers(kernels, lines):
+    _, text = kernels[1].error("%%tfcluster\n" + "\n".join(lines))
+    kernels[0].run("1")
+    assert re.search(rf"-> +{len(lines) + 1} +1 / 0", text)
+
+
+def test_rich_shows_the_frame_of_the_cell_itself(kernels):
+    kernels[1].run(
+        "import rich.traceback\nhooks = ('showtraceback', '_showtraceback', 'showsyntaxerror')\n"
+        "saved = {name: vars(get_ipython()).get(name) for name in hooks}\nrich.traceback.install()"
+    )
+    text = plain(kernels[1].text("%%tfcluster\ndef deep(): 1 / 0\n\ndeep()"))
+    kernels[1].run(
+        "for name, former in saved.items():\n"
+        "    delattr(get_ipython(), name) if former is None else setattr(get_ipython(), name, former)"
+    )
+    for _ in range(2):
+        kernels[0].run("1")
+    kernels[0].run("1")
+    assert "in <module>:4" in text and "in deep:2" in text and "run_code" not in text
 
 
 def test_two_cells_of_one_number_have_two_names(kernels):

@@ -16,9 +16,10 @@ def html_of(outputs):
 
 
 @pytest.fixture(scope="module")
-def shown():
+def shown(tmp_path_factory):
     """What a kernel has shown of its past cell; then it is killed while a cell runs, and another kernel looks."""
-    kernel, other = Kernel(), None
+    own = {"TFMAGIC_STATE_DIR": str(tmp_path_factory.mktemp("own"))}  # its newest run is this kernel's
+    kernel, other = Kernel(**own), None
     try:
         kernel.run("%load_ext tfmagic")
         kernel.run(
@@ -35,7 +36,7 @@ def shown():
         kernel.outputs(cell, until=lambda o: "widget-view" in str(o[1].get("data", "")))
         os.kill(kernel.manager.provisioner.pid, signal.SIGKILL)
         seconds = time.monotonic() - began
-        other = Kernel("--TFCluster.warm=False")  # it starts no cluster
+        other = Kernel("--TFCluster.warm=False", **own)  # it starts no cluster
         other.run("%load_ext tfmagic")
         yield again, other, seconds
     finally:

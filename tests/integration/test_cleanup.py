@@ -15,7 +15,7 @@ import warnings
 
 import psutil
 import pytest
-from conftest import ENDED_S, alive, kill_at_once, wait_until
+from conftest import ENDED_S, alive, kill_at_once, lend_kernel, wait_until
 
 import tfmagic
 from tfmagic.runs import folder as runs
@@ -404,17 +404,13 @@ def below(pid):
     return {child.pid for child in psutil.Process(pid).children(recursive=True)}
 
 
-@pytest.fixture(scope="module")
-def kernel_of_jupyter():
-    """A kernel with two workers that have started daemons; the last test restarts it."""
-    from kernels import Kernel
-
-    made = Kernel()
-    made.run("%load_ext tfmagic")
-    made.run("%tfcluster start --workers 2")
-    made.run(DAEMONS)
-    yield made
-    made.close()
+@pytest.fixture
+def kernel_of_jupyter(kept_kernels):
+    """A kernel with two workers that have started daemons."""
+    with lend_kernel(kept_kernels) as lent:
+        lent.run("%tfcluster start --workers 2")
+        lent.run(DAEMONS)
+        yield lent
 
 
 def test_an_interrupted_run_all_leaves_the_tasks_and_nothing_that_its_cell_waited_for(kernel_of_jupyter):

@@ -1,4 +1,4 @@
-"""`%tfcluster diff` and `--watch`, on real tasks with real models."""
+"""`%tfcluster diff`, on real tasks with real models."""
 
 import numpy as np
 import pytest
@@ -47,26 +47,6 @@ def test_a_variable_is_compared_over_tasks(notebook):
         notebook.run("%tfcluster diff batch --of nothing")
 
 
-def test_the_step_at_which_the_tasks_parted_is_said_also_of_a_cell_that_fails(notebook):
-    notebook.run("%%tfcluster --workers 2\nimport tfmagic\nme = tfmagic.current_task()")
-    loop = """%%tfcluster --watch w
-import tensorflow as tf
-w = tf.Variable(1.0)
-
-@tf.function
-def step(x):
-    w.assign_add(x)
-
-for number in range(10):
-    step({})
-"""
-    assert "w was the same on all tasks in all 10 steps" in notebook.run(loop.format("1.0"))
-    parted = loop.format("2.0 if number == 6 and me.index == 1 else 1.0")
-    assert "w: the tasks parted in step 7: worker-0 | worker-1" in notebook.run(parted)
-    with pytest.raises(UsageError, match="not a variable name"):
-        notebook.run("%%tfcluster --watch w-1\n1")
-
-
 def test_weights_that_one_task_alone_has_set_are_noticed_after_fit(notebook, capsys):
     train = """%%tfcluster --workers 2
 import keras
@@ -97,3 +77,27 @@ losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
     fit = "model.fit(data, verbose=0, shuffle=False)"
     notebook.cluster().run(lambda: exec(fit, vars(__import__("__main__"))))
     assert hint in capsys.readouterr().out
+
+
+def test_weights_are_compared_by_their_place_after_a_task_was_started_again(notebook):
+    make = """%%tfcluster --workers 2
+import keras, numpy as np, tensorflow as tf
+me = tfmagic.current_task().index
+model = keras.Sequential([keras.Input([2]), keras.layers.Dense(3), keras.layers.Dense(1, name="head_7")])
+model.compile("adam", "mse")
+model.layers[0].kernel.assign(tf.ones([2, 3]))
+model.layers[1].kernel.assign([[1.0], [2.0], [3.0 + me]])
+table = {"w_1": tf.Variable(0.0, name="w")} if me else {"w_2": tf.Variable(0.0, name="w")}
+kept = model.layers[0]"""
+    notebook.run("import tfmagic")
+    notebook.run(make)
+    notebook.run("%tfcluster kill worker-0")
+    notebook.run("%tfcluster revive")
+    notebook.run(make)
+    names = notebook.cluster().run(lambda: [w.path for w in __import__("__main__").model.weights])
+    assert names["worker-0"] != names["worker-1"], "Keras counts in each process"
+    found = notebook.cluster().diff("model")
+    (part,) = found.differing
+    assert part.path == "sequential/head_7/kernel" and "in 1 of 3 places" in part.what and found.parts == 4
+    assert notebook.cluster().diff("kept").equal and notebook.cluster().diff("model.optimizer").equal
+    assert len(notebook.cluster().diff("table").differing) == 2, "keys are the user's names"

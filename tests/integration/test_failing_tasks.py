@@ -434,7 +434,8 @@ def test_a_fork_that_a_cell_makes_is_not_the_task(notebook):
     )
     code, pid = notebook.ns["r"]["worker-0"]
     assert code == 1 and pid == notebook.cluster().status()[0]["pid"]
-    assert "ValueError: in child" in out
+    assert "line 5, in <module>" in out and "ValueError: in child" in out
+    assert "program.py" not in out and "shell.py" not in out
 
 
 @pytest.mark.parametrize("timeout", ["'x'", "True", "-1", "float('nan')"])

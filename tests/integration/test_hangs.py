@@ -82,7 +82,8 @@ def test_the_others_wait_in_a_collective_for_one_that_sleeps(hang):
 def test_tasks_at_different_places_wait_for_ever_and_both_are_named(hang):
     hang(
         STEP + "if me == 1:\n    tfmagic.barrier()\nelse:\n    step()",
-        "tfmagic: worker-0 and worker-2 wait in all_reduce (cell line 16); worker-1 waits at barrier 1 (line 14)",
+        "tfmagic: worker-0 and worker-2 wait in all_reduce (cell line 16); worker-1 waits at barrier 1 (line 14); "
+        "all wait: no task can come",
     )
 
 
@@ -91,6 +92,24 @@ def test_one_that_left_early_will_not_come(hang):
         STEP + "for _ in tf.data.Dataset.range(2 - (me == 1)):\n    step()",
         "worker-0 and worker-2 wait in all_reduce (cell line 14); worker-1 has ended the cell (perhaps its data "
         "ended first: give each task as many batches, with take or repeat)",
+    )
+
+
+DIFFER = """
+numbers = iter(tf.data.Dataset.range(9))
+@tf.function
+def differ(one_more):
+    next(numbers)
+    if one_more: strategy.run(reduce)
+    return strategy.run(reduce)
+"""
+
+
+def test_steps_that_take_different_branches_wait_for_ever_though_they_read_data_too(hang):
+    hang(
+        STEP + DIFFER + "differ(tf.constant(me == 1))",
+        "tfmagic: worker-0, worker-1 and worker-2 wait in differ (cell line 20); all wait, and no data set is seen "
+        "to read or compute: probably no task can come",
     )
 
 
@@ -160,6 +179,24 @@ def test_what_a_task_is_in_is_named(detached, notebook, body, doing, note):
     rows = detached(body, "--on worker-0")
     wait_until(lambda: rows()["worker-0"]["note"] == note and rows()["worker-0"]["doing"] == doing)
     notebook.run("%tfcluster restart worker-0")  # the quickest way out of native code
+
+
+SLOW_DATA = """
+import threading
+go = threading.Event()
+numbers = iter(tf.data.Dataset.range(9).map(lambda x: tf.py_function(lambda y: (go.wait(), y)[1], [x], tf.int64)))
+try:
+    differ(tf.constant(False))
+finally:
+    go.set()
+"""
+
+
+def test_a_step_of_which_the_data_set_is_slow_waits_for_its_data(detached, notebook):
+    rows = detached(STEP + DIFFER + SLOW_DATA)
+    wait_until(lambda: {row["note"] for row in rows().values()} == {"for its data set"}, 40)
+    assert {row["doing"] for row in rows().values()} == {"waiting"} and not notebook.cluster().news()
+    notebook.cluster().interrupt()
 
 
 GOES_ON = """

@@ -180,6 +180,100 @@ def test_an_interrupt_reaches_the_tasks_and_they_keep_their_variables(cluster_of
     assert set(cluster_of_module.run(recall, view="quiet").values()) == {wait.__name__}
 
 
+def in_a_queue_and_goes_on(folder):
+    import pathlib
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    queue = tf.queue.FIFOQueue(1, tf.float32)
+    take = tf.function(lambda: queue.dequeue())
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    while True:
+        try:
+            take()
+        except Exception as error:
+            print(type(error).__name__)
+
+
+def in_a_py_function_and_goes_on(folder):
+    import pathlib
+    import time
+
+    import tensorflow as tf
+
+    import tfmagic
+
+    def wait():
+        while True:
+            time.sleep(0.01)
+
+    pathlib.Path(folder, tfmagic.current_task().name).touch()
+    try:
+        tf.py_function(wait, [], tf.float32)
+    except Exception as error:
+        print(type(error).__name__)
+    wait()
+
+
+@pytest.mark.parametrize(
+    ("wait", "call", "made"),
+    [
+        (in_a_queue_and_goes_on, "in execute_with_cancellation", "CancelledError"),
+        (in_a_py_function_and_goes_on, "in wait", "UnknownError"),
+    ],
+)
+def test_an_error_that_tensorflow_makes_of_an_interrupt_does_not_end_it(
+    cluster_of_module, folder, capfd, wait, call, made
+):
+    """A program with an `except Exception` takes that for a failure, and goes on."""
+    cluster_of_module.run(remember, 8, view="quiet")
+
+    def is_there():
+        return all(call in stack for stack in cluster_of_module.stacks().values())
+
+    with Presses(folder, ready=is_there), pytest.raises(KeyboardInterrupt) as caught:
+        cluster_of_module.run(wait, str(folder), timeout=20)
+    assert made in capfd.readouterr().out
+    assert "could not be reached" not in "".join(getattr(caught.value, "__notes__", ()))
+    assert set(cluster_of_module.run(recall, view="quiet").values()) == {8}
+
+
+def test_interrupts_at_any_moment_of_a_py_function_do_not_end_the_task(cluster_of_module):
+    """TensorFlow's C++ aborts a process that gets one while it reads the context, as plain Python does."""
+
+    def press_often():
+        import os
+        import random
+        import signal
+        import threading
+        import time
+
+        import tensorflow as tf
+
+        end, count = time.monotonic() + 3, 0
+
+        def press():
+            while time.monotonic() < end:
+                time.sleep(0.002 * random.random())
+                os.kill(os.getpid(), signal.SIGINT)
+
+        presses = threading.Thread(target=press)
+        presses.start()
+        while presses.is_alive():
+            try:
+                while presses.is_alive():
+                    tf.py_function(lambda: 1.0, [], tf.float32)
+            except Exception:  # what TensorFlow makes of it
+                count += 1
+            except KeyboardInterrupt:
+                count += 1
+        return count
+
+    assert cluster_of_module.run(press_often, on="worker-0", view="quiet", timeout=60)["worker-0"] > 0
+
+
 @pytest.mark.parametrize(
     "eager", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["in a tf.function", "eager"]
 )
@@ -274,6 +368,34 @@ def test_a_task_that_nothing_reaches_is_killed_only_by_a_second_press(
     assert cluster_of_module.run(recall, on="worker-1", view="quiet")["worker-1"] == 6
     with pytest.raises(AttributeError):
         cluster_of_module.run(recall, on="worker-0", view="quiet")
+
+
+def test_a_second_press_interrupts_code_that_has_caught_the_first(cluster_of_module, folder):
+    def catch_one(folder):
+        import pathlib
+        import time
+
+        import tfmagic
+
+        pathlib.Path(folder, tfmagic.current_task().name).touch()
+        for _ in range(2):
+            try:
+                while True:
+                    time.sleep(0.01)
+            except KeyboardInterrupt as error:
+                caught = error
+        raise caught
+
+    cluster_of_module.run(remember, 9, view="quiet")
+
+    def press():
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: "code that catches KeyboardInterrupt" in cluster_of_module.news())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with Presses(folder, 2, 1, press), pytest.raises(KeyboardInterrupt):
+        cluster_of_module.run(catch_one, str(folder), view="quiet")
+    assert set(cluster_of_module.run(recall, view="quiet").values()) == {9}
 
 
 def test_one_task_alone_can_be_interrupted(cluster_of_module, folder):

@@ -3,12 +3,13 @@
 import os
 import re
 import signal
+import uuid
 
 import psutil
 import pytest
 from conftest import ENDED_S, alive, wait_until
 from jupyter_client.manager import KernelManager
-from kernels import text_of
+from kernels import plain, text_of
 
 
 def test_a_line_is_on_screen_while_the_cell_still_runs(kernel, tmp_path):
@@ -61,6 +62,13 @@ def states_of(outputs, kind="comm_msg"):
     return found
 
 
+def states_of_a_page_that_is_loaded_again(kernel):
+    comm = uuid.uuid4().hex
+    kernel.send_comm("comm_open", {"version": "1.0.0"}, comm_id=comm, target_name="jupyter.widget.control")
+    kernel.send_comm("comm_msg", comm_id=comm, data={"method": "request_states"})
+    return kernel.hear(lambda kind, c: kind == "comm_msg" and c["comm_id"] == comm)["data"]["states"]
+
+
 def test_widgets_of_tasks_live_on_the_page_in_both_directions(kernel):
     kernel.run("%load_ext tfmagic")
     shown = kernel.run(WIDGETS)
@@ -82,11 +90,7 @@ def test_widgets_of_tasks_live_on_the_page_in_both_directions(kernel):
     changed = states_of(kernel.run("%%tfcluster\nslider.value += 1"))
     assert {comm: states[-1]["value"] for comm, states in changed.items()} == {one: 8, other: 4}
 
-    # a page that is loaded again
-    kernel.send_comm("comm_open", {"version": "1.0.0"}, comm_id="again", target_name="jupyter.widget.control")
-    kernel.send_comm("comm_msg", comm_id="again", data={"method": "request_states"})
-    answer = kernel.hear(lambda kind, c: kind == "comm_msg" and c["comm_id"] == "again")
-    assert answer["data"]["states"][one]["state"]["value"] == 8
+    assert states_of_a_page_that_is_loaded_again(kernel)[one]["state"]["value"] == 8
 
     closed, texts = set(), []
 
@@ -100,6 +104,11 @@ def test_widgets_of_tasks_live_on_the_page_in_both_directions(kernel):
     kernel.start("%tfcluster stop")
     kernel.hear(have_ended)
     assert "IntSlider(value=8)" in texts[-1] and "IntSlider(value=4)" in texts[-1]
+    left = states_of_a_page_that_is_loaded_again(kernel)
+    assert not left.keys() & names.keys()
+    assert not [
+        state for state in left.values() if state["model_name"] in ("HBoxModel", "VBoxModel", "LabelModel")
+    ]
 
 
 def test_a_flood_of_updates_costs_page_and_kernel_little(kernel):
@@ -159,6 +168,28 @@ def test_an_output_widget_takes_what_is_printed_in_it_and_by_its_callbacks(kerne
     kernel.hear(lambda kind, c: "x is 4" in c.get("data", {}).get("text/plain", ""))  # the saved form
 
 
+def test_an_output_widget_that_is_empty_when_it_is_displayed_has_a_view_and_is_cleared_late(kernel):
+    kernel.run("%load_ext tfmagic")
+    shown = kernel.run(
+        "%%tfcluster --workers 1\nfrom ipywidgets import Button, HTML, Output\nout, b = Output(), Button()\n"
+        "numbers = iter(range(9))\n@out.capture(clear_output=True, wait=True)\n"
+        "def clicked(_): print('clicked', next(numbers))\nb.on_click(clicked)\ndisplay(HTML(), out, b)"
+    )
+    assert "[worker-0]:    HTML(value='')\n[worker-0]:    Output()\n[worker-0]:    Button(" in text_of(shown)
+    opened = {
+        comm: state for comm, (state, *_) in states_of(shown, "comm_open").items() if "_model_name" in state
+    }
+    (button,) = [comm for comm, state in opened.items() if state["_model_name"] == "ButtonModel"]
+    (out,) = [comm for comm, state in opened.items() if state["_model_name"] == "OutputModel"]
+    assert any(f"IPY_MODEL_{out}" in state.get("children", ()) for state in opened.values())
+    for text in ("clicked 0\n", "clicked 1\n", "clicked 2\n"):
+        kernel.send_comm("comm_msg", comm_id=button, data={"method": "custom", "content": {"event": "click"}})
+        content = kernel.hear(lambda kind, c: "outputs" in c.get("data", {}).get("state", {}))
+        assert [output["text"] for output in content["data"]["state"]["outputs"]] == [text]
+    kernel.run("%tfcluster stop")
+    kernel.hear(lambda kind, c: "clicked 2" in c.get("data", {}).get("text/plain", ""))  # the saved form
+
+
 def test_a_console_which_updates_nothing_gets_lines(kernel):
     kernel.run("%load_ext tfmagic")
     cell = (
@@ -187,6 +218,31 @@ def test_the_rendered_error_is_the_users_own(kernel):
     assert "----> 3     raise MyError(f'bad {x}')" in text
     assert text.count("Cell In[3]") == 2 and "clusters.py" not in text
     assert "raised on worker-" in text
+
+
+HALF = "\\ud8ff"  # of a surrogate pair, which no message of a kernel can hold
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (f"raise ValueError('bad {HALF}')", f"ValueError: bad {HALF}"),
+        (f"error = KeyError(1)\nerror.add_note('note {HALF}')\nraise error", f"note {HALF}"),
+        (f"raise ExceptionGroup('all {HALF}', [ValueError('{HALF}')])", f"all {HALF} (1 sub-exception)"),
+        (f"try: 1 / 0\nexcept ZeroDivisionError: raise OSError('{HALF}')", f"OSError: {HALF}"),
+        (f"code = compile('1 / 0', 'a{HALF}.py', 'exec')\nexec(code)", f"a{HALF}.py"),
+        (f"raise KeyboardInterrupt('{HALF}')", "KeyboardInterrupt"),
+    ],
+)
+def test_half_a_surrogate_pair_in_an_exception_is_escaped_and_the_cell_has_a_reply(kernel, cell, shown):
+    kernel.run("%load_ext tfmagic")
+    message = kernel.start(f"%%tfcluster --workers 1\n{cell}")
+    errors = [c for kind, c in kernel.outputs(message) if kind == "error"]
+    assert kernel.reply(message)["status"] == "error"
+    assert shown in plain("\n".join(errors[0]["traceback"]))
+    kinds = "(LookupError, ValueError, OSError, ArithmeticError, ExceptionGroup, KeyboardInterrupt)"
+    run = f"get_ipython().run_cell_magic('tfcluster', '--view quiet', {cell!r})"
+    assert "its own class" in kernel.text(f"try:\n    {run}\nexcept {kinds}: print('its own class')")
 
 
 def test_an_interrupt_of_the_kernel_ends_the_cell_and_keeps_the_tasks(kernel):
@@ -353,6 +409,11 @@ def test_the_kernel_that_jupyter_picks_up_has_the_extension_loaded():
         manager.cleanup_resources()
 
 
+def id_of(content):
+    """Return the id of a comm, or of a display."""
+    return content.get("comm_id") or content.get("transient", {}).get("display_id", "none")
+
+
 def test_a_program_that_runs_notebooks_gets_one_line_of_the_start_and_each_output_once(kernel):
     """Nothing is updated: some of these programs keep every update as an output, others show none.
 
@@ -363,7 +424,14 @@ def test_a_program_that_runs_notebooks_gets_one_line_of_the_start_and_each_outpu
         "%%tfcluster --cluster slow --workers 1 --env OMP_NUM_THREADS=3"  # an import of TensorFlow for itself
     )
     outputs = kernel.outputs(kernel.start(f"{line}\nprint('here')"))
-    shown = [(kind, c) for kind, c in outputs if kind != "execute_input"]
+    begun = {"comm_open", "display_data"}  # else it is of the cell of another test, whose tasks have ended
+    ids = {id_of(c) for kind, c in outputs if kind in begun}
+    of_others = {"comm_msg", "comm_close", "update_display_data"}
+    shown = [
+        (kind, c)
+        for kind, c in outputs
+        if kind != "execute_input" and (kind not in of_others or id_of(c) in ids)
+    ]
     kinds = [kind for kind, _ in shown if kind != "status"]
     assert set(kinds) == {"stream", "clear_output", "display_data"}, shown
     assert kinds[-2:] == ["clear_output", "display_data"]

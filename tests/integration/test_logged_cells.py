@@ -68,3 +68,16 @@ def test_the_log_of_a_flood_is_short(kernel):
     )
     text = text_of([o for o in kernel.outputs(cell) if o[0] == "stream"])
     assert len(text) < 1_000_000 and "no more lines here" in text
+
+
+def test_what_is_said_of_the_notebooks_names_stays_beside_the_form(kernel, tmp_path):
+    """A module that has changed is named once, and so is what cannot travel."""
+    module = tmp_path / "logged_module.py"
+    module.write_text("number = 1\n")
+    kernel.run(f"import sys, threading\nsys.path.insert(0, {str(tmp_path)!r})\nlock = threading.Lock()")
+    kernel.run("%%tfcluster --workers 1\nimport logged_module")
+    module.write_text("number = 2  # changed\n")
+    long = "import time, logged_module\nfor n in range(15):\n    print(n, flush=True); time.sleep(0.1)"
+    text = kernel.text(f"%%tfcluster\n{long}\nlen(globals())")
+    assert "logged_module.py changed after worker-0 imported it" in text
+    assert "lock (lock)" in text

@@ -15,6 +15,15 @@ from IPython.core.error import UsageError
 
 from tfmagic.errors import CaptureError, LaunchError, RemoteError, TaskDied, TaskTimeoutError, TfmagicError
 
+CLIPPED_FIT = """
+import keras, numpy as np, tensorflow as tf
+keras.utils.set_random_seed(1)
+with tf.distribute.MultiWorkerMirroredStrategy().scope():
+    model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, clipnorm=1.0), "mse")
+model.fit(np.ones([8, 1]), np.array([10.0, 10, -1, -1, 10, 10, -1, -1]), batch_size=4, shuffle=False, verbose=0)
+"""
+
 
 def test_a_cell_runs_on_every_task_with_its_role(notebook):
     out = notebook.run(
@@ -92,18 +101,13 @@ def test_names_inside_magics_travel_too(notebook):
     assert "spoken 5" in out and "[worker-0]:    8" in out
 
 
-def test_a_variable_read_at_import_that_changes_gets_a_new_launcher(notebook, monkeypatch):
+def test_a_variable_read_at_import_gets_a_new_launcher_and_unloading_ends_all(notebook, monkeypatch):
     notebook.run("%%tfcluster --workers 1\n1")
     monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
     notebook.run("%tfcluster stop")
     notebook.run("%%tfcluster --workers 1 --out r\nimport os\nos.environ['TF_ENABLE_ONEDNN_OPTS']")
     assert notebook.ns["r"]["worker-0"] == "0"
     assert not notebook.cluster().state.tasks[notebook.cluster().tasks[0]].fresh
-
-
-def test_the_extension_can_be_unloaded_and_loaded_again(notebook, monkeypatch):
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # the launcher of the test before
-    notebook.run("%%tfcluster --workers 1\n1")
     notebook.run("%unload_ext tfmagic")
     assert not notebook.cluster().running
     monkeypatch.undo()
@@ -415,6 +419,11 @@ def test_fresh_processes_end_with_their_cell(notebook):
         notebook.run("%%tfcluster --fresh --workers 1\nleft")
     notebook.run("%%tfcluster --out r\nleft")
     assert notebook.ns["r"]["worker-0"] == 1
+
+
+def test_compare_says_whether_the_models_ended_with_equal_weights(notebook):
+    notebook.run(f"%%tfcluster --compare workers=1,2 --out sizes{CLIPPED_FIT}")
+    assert "The models ended with equal weights." in repr(notebook.ns["sizes"])
 
 
 def test_compare_runs_the_cell_at_each_size(notebook):

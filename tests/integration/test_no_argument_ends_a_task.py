@@ -68,6 +68,10 @@ def test_a_list_of_names_is_pulled_as_the_names_are(cluster_of_module):
         (lambda c: c.faults.slow("worker-0", None), "1 to 100 times slower, not None times"),
         (lambda c: c.faults.flood("worker-0", None), "a flood has 0 to"),
         (lambda c: c.faults.chaos(seconds="long"), "chaos needs times above 0, not long s"),
+        (lambda c: c.faults.unleash("x"), r"a plan is what draw_plan returns, and not one of 'x' \(str\)"),
+        (lambda c: c.faults.unleash(5), r"a plan is what draw_plan returns, not 5 \(int\)"),
+        (lambda c: c.logs(grep=np.ones(2)), r"grep is a .*, not array\("),
+        (lambda c: c.draw_map(np.ones(2)), r"task is a text, not array\("),
         (lambda c: c.faults.chaos(kinds=5), r"kinds is names of faults, not 5 \(int\)"),
     ],
 )  # fmt: skip
@@ -139,6 +143,21 @@ def raises_in_a_file_with_a_very_long_name():
     exec(compile("1/0", "/runs/" * 200_000 + ".py", "exec"))
 
 
+def replaces_a_builtin(name):
+    import builtins
+
+    def mine(*args):
+        raise ValueError("mine")
+
+    setattr(builtins, name, mine)
+
+
+def deletes_a_builtin():
+    import builtins
+
+    del builtins.isinstance
+
+
 def opens_a_comm_for_a_number():
     import comm
 
@@ -174,6 +193,22 @@ def test_what_cannot_be_sent_is_a_failure_of_its_cell(cluster_of_module, cell, e
     with pytest.raises(error, match=message):
         cluster_of_module.run(cell, view="quiet", timeout=20)
     assert cluster_of_module.pull("kept")["kept"]["worker-1"] == cell.__name__
+
+
+@pytest.mark.parametrize("name", ["isinstance", "len", "type", "hasattr", "str"])
+def test_a_builtin_that_a_cell_has_broken_is_put_back(cluster_of_module, name):
+    """A plain kernel answers no more."""
+    cluster_of_module.push(kept=name)
+    with pytest.raises(TfmagicError, match=rf"could not be sent.*replaced builtins of Python \({name}\)"):
+        for _ in range(2):  # the first one can end without it
+            cluster_of_module.run(replaces_a_builtin, name, view="quiet", timeout=20)
+    assert cluster_of_module.pull("kept")["kept"] == {"worker-0": name, "worker-1": name}
+
+
+def test_a_builtin_that_a_cell_has_deleted_is_put_back(cluster_of_module):
+    with pytest.raises(TfmagicError, match=r"NameError.*replaced builtins of Python \(isinstance\)"):
+        cluster_of_module.run(deletes_a_builtin, view="quiet", timeout=20)
+    assert cluster_of_module.run(int) == {"worker-0": 0, "worker-1": 0}
 
 
 @pytest.mark.parametrize("cell", [opens_a_comm_for_a_number, names_that_are_no_texts])

@@ -224,7 +224,8 @@ def test_a_password_is_not_shown(kernel):
 
 @pytest.mark.parametrize("call", ["input('name? ')", "breakpoint()"])
 def test_a_front_end_without_input_gets_a_message_and_no_hang(kernel, call):
-    name, text = kernel.error(f"%%tfcluster --on worker-1\n{call}")
+    # in a function: at the end of a statement the debugger leaves __return__ in the variables, as in IPython
+    name, text = kernel.error(f"%%tfcluster --on worker-1\ndef ask():\n    {call}\nask()")
     assert name == "StdinNotImplementedError"
     assert "input() on worker-1, but this front end cannot ask" in text
 

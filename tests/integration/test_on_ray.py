@@ -16,7 +16,6 @@ from test_detached import (  # noqa: F401 - collected here, too
 )
 from test_diff import (  # noqa: F401
     test_a_variable_is_compared_over_tasks,
-    test_the_step_at_which_the_tasks_parted_is_said_also_of_a_cell_that_fails,
 )
 from test_faults_on_tasks import (  # noqa: F401
     test_a_crash_on_purpose_is_told_as_one,

@@ -81,10 +81,10 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def nodes():
-    """Two nodes of one CPU each."""
+    """Two nodes with places for the module's run and one more."""
     with RayNodes() as made, made.driver_environment():
-        made.start(cpus=1)
-        made.add(cpus=1)
+        made.start(cpus=2)
+        made.add(cpus=2)
         yield made
 
 
@@ -157,25 +157,27 @@ def notebook(*options):
 
 
 @pytest.fixture(scope="module")
-def run(nodes, tmp_path_factory):
-    """Return the name of a run whose kernel was killed in the middle of a cell, and what ends the cell."""
-    go = tmp_path_factory.mktemp("go") / "go"
+def run(nodes):
+    """Return the name of a run whose kernel was killed."""
     line = f"--workers 2 --backend ray --address {nodes.address} --placement strict-spread --env SECRET=of-the-user"
     with notebook() as first:
-        shown = first.text(
-            f"%%tfcluster {line} --keep 10m --detach --out counted\n{_COUNT.format(go=str(go))}"
-        )
+        shown = first.text(f"%%tfcluster {line} --keep 10m\npass")
         found = re.search(
             r"goes on for 10.* after this kernel has ended, as run (\S+):  %tfcluster attach \1", shown
         )
         assert found, shown
-        wait_until(lambda: "line 50" in log_of(found[1], "worker-0"))
         os.kill(first.manager.provisioner.pid, signal.SIGKILL)
-    return found[1], go
+    return found[1]
 
 
-def test_a_cell_goes_on_after_its_kernel_and_no_line_is_lost_or_doubled(nodes, run):
-    name, go = run
+def test_a_cell_goes_on_after_its_kernel_and_no_line_is_lost_or_doubled(nodes, run, tmp_path):
+    name, go = run, tmp_path / "go"
+    before = {task: log_of(name, task) for task in ("worker-0", "worker-1")}
+    with notebook() as first:
+        first.run(f"%tfcluster attach {name}")
+        first.run(f"%%tfcluster --detach --out counted\n{_COUNT.format(go=str(go))}")
+        wait_until(lambda: "line 50" in log_of(name, "worker-0").removeprefix(before["worker-0"]))
+        os.kill(first.manager.provisioner.pid, signal.SIGKILL)
     kept = run_of(name).folder / "kept.json"
     assert read_kept(run_of(name).folder).keep_s == 600
     assert "of-the-user" not in kept.read_text() and nodes.token not in kept.read_text()
@@ -186,8 +188,8 @@ def test_a_cell_goes_on_after_its_kernel_and_no_line_is_lost_or_doubled(nodes, r
     with kernel(nodes) as second:
         second.attach(name)
         (results,) = second.ask("collect()")
-        for task in ("worker-0", "worker-1"):
-            lines = re.findall(r"line (\d+)\n", log_of(name, task))
+        for task, printed in before.items():
+            lines = re.findall(r"line (\d+)\n", log_of(name, task).removeprefix(printed))
             assert lines == [str(n) for n in range(results[task])] and results[task] >= 2000
         assert second.ask("cluster.pull('seen')['seen']") == results
         assert set(second.ask("dict(cluster.run(os.getenv, 'SECRET'))").values()) == {"of-the-user"}
@@ -195,11 +197,11 @@ def test_a_cell_goes_on_after_its_kernel_and_no_line_is_lost_or_doubled(nodes, r
 
 
 def test_the_notebook_of_a_restarted_kernel_goes_on_with_its_cell(nodes, run, tmp_path):
-    name, _ = run
     with notebook() as first:
-        shown = first.text(f"%tfcluster attach {name}")
-        assert f"attached to cluster default, 2 workers, of run {name}" in shown, shown
-        cell = f"import os\nwhile not os.path.exists({str(tmp_path / 'go')!r}): pass\nprint('came'); seen"
+        shown = first.text(f"%tfcluster attach {run}")
+        assert f"attached to cluster default, 2 workers, of run {run}" in shown, shown
+        go = str(tmp_path / "go")
+        cell = f"import os, tfmagic\nwhile not os.path.exists({go!r}): pass\nprint('came'); tfmagic.current_task().name"
         first.run(f"%%tfcluster --detach --out found\n{cell}")
         first.run("%%tfcluster --detach\nprint('queued')")
         first.manager.restart_kernel(now=False)
@@ -212,21 +214,20 @@ def test_the_notebook_of_a_restarted_kernel_goes_on_with_its_cell(nodes, run, tm
         assert "cell [4] waited for its turn and was never sent: run it again" in shown
         shown = first.text("%tfcluster wait")
         assert re.search("cell \\[3\\] done on worker-0, worker-1|no detached cell is left", shown), shown
-        seen = first.text("print(sorted(found) == ['worker-0', 'worker-1'] and found['worker-0'] >= 2000)")
-        assert seen.strip() == "True"
-        assert log_of(name, "worker-1").count("came") == 1
+        found = "{'worker-0': 'worker-0', 'worker-1': 'worker-1'}"
+        assert first.text("print(dict(sorted(found.items())))").strip() == found
+        assert log_of(run, "worker-1").count("came") == 1
         assert "which is not --keep 7200" in first.text("%%tfcluster --keep 2h\npass")
 
 
 def test_a_barrier_opens_and_an_exception_is_raised_where_a_kernel_attaches(nodes, run, tmp_path):
-    name, _ = run
     with kernel(nodes) as first:
-        first.attach(name)
+        first.attach(run)
         first.ask(f"cluster.submit(meet, {str(tmp_path / 'go')!r}, int, 'no number')")
-        wait_until(lambda: "waits" in log_of(name, "worker-0") and "waits" in log_of(name, "worker-1"))
+        wait_until(lambda: "waits" in log_of(run, "worker-0") and "waits" in log_of(run, "worker-1"))
     (tmp_path / "go").touch()
     with kernel(nodes) as second:
-        second.attach(name)
+        second.attach(run)
         kind, text = second.ask("collect()")
         assert (kind, text.split(chr(10))[0]) == (
             "ValueError",
@@ -235,14 +236,13 @@ def test_a_barrier_opens_and_an_exception_is_raised_where_a_kernel_attaches(node
 
 
 def test_a_second_kernel_is_refused_while_the_first_lives_and_one_elsewhere_takes_over(nodes, run):
-    name, _ = run
     with kernel(nodes) as first, kernel(nodes) as second:
-        first.attach(name)
-        kind, text = second.ask(f"attach({name!r})")
+        first.attach(run)
+        kind, text = second.ask(f"attach({run!r})")
         assert kind == "TfmagicError" and f"the process {first.pid}, which lives" in text
-        meta = run_of(name).folder / "run.json"
+        meta = run_of(run).folder / "run.json"
         meta.write_text(meta.read_text().replace(f'"pid": {first.pid}', '"pid": 1'))  # as of another machine
-        second.attach(name)
+        second.attach(run)
         assert set(second.ask("run('6 * 7')").values()) == {42}
         kind, text = first.ask("run('6 * 7')")
         assert (
@@ -253,15 +253,15 @@ def test_a_second_kernel_is_refused_while_the_first_lives_and_one_elsewhere_take
 
 
 def test_what_died_while_no_kernel_was_attached_is_told_and_comes_back(nodes, run, tmp_path):
-    name, _ = run
+    seen = log_of(run, "worker-1").count("line 5\n")
     with kernel(nodes) as first:
-        first.attach(name)
+        first.attach(run)
         first.ask(f"cluster.submit(count, {str(tmp_path / 'never')!r})")
         pids = first.ask("tasks()")
-        wait_until(lambda: log_of(name, "worker-1").count("line 5\n") == 2)
+        wait_until(lambda: log_of(run, "worker-1").count("line 5\n") == seen + 1)
     os.kill(pids["worker-1"][1], signal.SIGKILL)
     with kernel(nodes) as second:
-        second.attach(name)
+        second.attach(run)
         kind, text = second.ask("collect()")  # and worker-0 was interrupted
         assert kind == "TaskDied" and "worker-1 was ended by SIGKILL" in text
         assert second.ask("tasks()")["worker-1"][0] == "dead"
@@ -270,7 +270,7 @@ def test_what_died_while_no_kernel_was_attached_is_told_and_comes_back(nodes, ru
         assert set(second.ask("run('6 * 7')").values()) == {42}
     os.kill(agent, signal.SIGKILL)
     with kernel(nodes) as third:
-        third.attach(name)
+        third.attach(run)
         kind, text = third.ask("run('6 * 7')")
         assert (
             kind == "TaskDied"
@@ -281,7 +281,8 @@ def test_what_died_while_no_kernel_was_attached_is_told_and_comes_back(nodes, ru
 
 
 def test_a_stop_ends_everything_and_gives_the_places_back(nodes, run):
-    name, _ = run
+    with kernel(nodes) as first:
+        name = first.ask("start('10m')")
     with kernel(nodes) as last:
         last.attach(name)
         tasks = last.pids()
@@ -295,7 +296,7 @@ def test_a_stop_ends_everything_and_gives_the_places_back(nodes, run):
         assert kind == "TfmagicError" and "or was stopped; only its logs are left" in text
 
 
-def test_what_no_kernel_attaches_to_ends_after_its_time(nodes, tmp_path):
+def test_what_no_kernel_attaches_to_ends_after_its_time(nodes, run, tmp_path):
     with kernel(nodes) as first:
         name = first.ask("start('4s', 1)")
         first.ask(f"cluster.submit(count, {str(tmp_path / 'never')!r})")
@@ -311,7 +312,7 @@ def test_what_no_kernel_attaches_to_ends_after_its_time(nodes, tmp_path):
 
 
 @pytest.mark.soak
-def test_a_stop_ends_also_what_has_outlived_the_process_that_talks_to_ray(nodes):
+def test_a_stop_ends_also_what_has_outlived_the_process_that_talks_to_ray(nodes, run):
     with kernel(nodes) as only:
         only.ask("start('10m', 1)")
         tasks = only.pids()

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+import psutil
 import pytest
 from conftest import wait_until
 
@@ -49,6 +50,29 @@ def test_revive_keeps_the_survivors_variables_and_collectives_work_anew(workers)
         assert results["worker-2"][1] == list(range(1, round_number + 1))
         now = {row["task"]: row["pid"] for row in workers.status()}
         assert {task for task in now if now[task] != pids[task]} == {victim}
+
+
+def fit():
+    """Train a model of a new strategy."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        model = keras.Sequential([keras.Input([1]), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensor_slices((np.ones([12, 1]), np.ones([12]))).batch(6)
+    return model.fit(data, verbose=0).history["loss"]
+
+
+def test_keras_trains_in_a_new_strategy_after_a_revive(workers):
+    """Its random numbers too, for which each process has a variable."""
+    workers.run(fit, view="quiet")
+    for victim in ("worker-1", "worker-0"):
+        workers.kill(victim)
+        workers.revive()
+        losses = workers.run(fit, view="quiet")
+        assert len(set(map(str, losses.values()))) == 1
 
 
 def test_a_task_that_was_just_told_to_go_on_is_not_taken_for_a_stopped_one(workers):
@@ -271,3 +295,14 @@ def test_a_task_can_be_restarted_while_a_cell_of_others_runs(workers):
     future.add_done_callback(lambda _: done.set())
     workers.restart("worker-1")
     assert future.result(30)["worker-0"] == 7
+
+
+def test_a_killed_launcher_loses_its_tasks_and_a_restart_brings_all_back():
+    with tfmagic.Cluster(workers=2, name="launcher") as cluster:
+        launcher = psutil.Process(cluster.status()[0]["pid"]).ppid()
+        os.kill(launcher, signal.SIGKILL)
+        wait_until(lambda: not any(row["pid"] for row in cluster.status()))
+        with pytest.raises(TaskDied, match="its launcher process was killed"):
+            cluster.run(int)
+        cluster.restart()
+        assert len(cluster.run(int, view="quiet")) == 2

@@ -15,13 +15,18 @@ from tfmagic.runs import folder
 from tfmagic.system import process_identity
 
 SECRET, HOME = "zq81-kfgh-99", "/home/gretel.witch"
-PLANTED = (SECRET, HOME, "gretel", "ovenhost", "10.20.30.40", "gingerbread", "candy-db", "cinnamon")
+FORMS = (  # no rule recognizes all of these
+    *(SECRET, HOME, "gretel", "ovenhost", "10.20.30.40", "gingerbread", "candy", "cinnamon", "hunter2x"),
+    *("gpu18.cs.example.edu", "AccountKey", "qw0erty1", "dckr_pat", "CandyError", "~bob", "sugar"),
+)
 FAILS = f"""%%tfcluster --workers 2 --env CANDY_API_KEY={SECRET}
 import os, tfmagic
-print("key", os.environ["CANDY_API_KEY"], "on 10.20.30.40 of gretel.witch")
-print("reads {HOME}/gingerbread/rows.csv from postgres://candy-db:5432/rows")
+class CandyError(FileNotFoundError): pass
+print("key", os.environ["CANDY_API_KEY"], "on 10.20.30.40 of gretel.witch; Authorization: Basic hunter2x")
+print("reads {HOME}/gingerbread/rows.csv from postgres://candy-db:5432/rows on gpu18.cs.example.edu of ~bob")
+print("AccountKey=qw0erty1; dckr_pat_aaaabbbbccccdddd; MYSQL_PWD=sugar-and-spice")
 if tfmagic.current_task().index:
-    raise FileNotFoundError("no {HOME}/gingerbread/rows.csv on ovenhost")
+    raise CandyError("no {HOME}/gingerbread/rows.csv on ovenhost")
 tfmagic.barrier()
 """
 
@@ -35,35 +40,45 @@ def gretel(monkeypatch):
     monkeypatch.setenv("CANDY_API_KEY", SECRET)
 
 
-def read(path):
-    """Return the page as text, without marks of html; it must load nothing, and nothing planted is in it."""
+def read(path, with_output=False):
+    """Return the page as text, without marks of html; it loads nothing, and has no text of the user's."""
     page = path.read_text("utf-8")
     assert not re.search(r"<script|\bsrc=|@import|url\((?!#)|href=\"(?!#)", page)
     text = html.unescape(
         re.sub(r"<(?:style|title)>.*?</(?:style|title)>|<[^>]*>", " ", page, flags=re.DOTALL)
     )
     here = process_identity.this_machine()[1]
-    assert [word for word in (*PLANTED, here, str(folder.state_dir())) if word.lower() in page.lower()] == []
+    planted = () if with_output else (*FORMS, here, str(folder.state_dir()))
+    assert [word for word in planted if word.lower() in page.lower()] == []
     return text
 
 
-def test_a_failed_run_has_its_errors_pictures_findings_and_logs(notebook, gretel, tmp_path, capsys):
+def test_a_failed_run_has_its_errors_pictures_findings_and_no_text_of_the_users(
+    notebook, gretel, tmp_path, capsys
+):
     with pytest.raises(FileNotFoundError):
         notebook.run(FAILS)
     path = tmp_path / "bug.html"
     said = notebook.run(f"%tfcluster report --out {shlex.quote(str(path))}")
-    assert "read it before you send it" in said and path.stat().st_mode & 0o777 == 0o600
+    assert "--with-output adds output" in said and path.stat().st_mode & 0o777 == 0o600
     text = read(path)
-    assert "FileNotFoundError : no <home>/<folder-1>/rows.csv on <host-1>" in text
-    assert "key <token-1> on <address-1> of <user-1>" in text and "from <url-1>" in text
-    assert "worker-0  (a consequence)" in text and "raise FileNotFoundError" in text
-    assert page_has(path, "Map", "Timeline", "Doctor", "Versions", "Logs")
-    assert "cluster default: 2 workers" in text and "the whole run" in text  # in the pictures
-    assert text.index("Read this file before you send it") < text.index("FileNotFoundError")
+    assert re.search(r"worker-1\s+…\s+line 8 of the cell", text), "an exception of the user's own"
+    assert re.search(r"worker-0\s+\S+ \(a consequence\)", text) and "failed after" in text
+    assert page_has(path, "Run", "Errors", "Map", "Timeline", "Doctor", "Versions", "JSON")
+    assert "2 workers, when it was last seen" in text and "The whole run" in text  # in the pictures
+    found = json.loads(html.unescape(re.search(r"<pre>({.*})</pre>", path.read_text("utf-8"), re.DOTALL)[1]))
+    assert [task["task"] for task in found["tasks"]] == ["worker-0", "worker-1"] and found["texts"] == []
     run = str(notebook.cluster().run_folder)
     notebook.run("%tfcluster stop")
-    assert main(["report", run, "--out", str(path)]) == 0  # an earlier report is replaced
-    assert re.search(r"state\s+ended", read(path)) and "FileNotFoundError" in read(path)
+    assert main(["report", run, "--out", str(path)]) == 0
+    assert re.search(r'"worker-1",\s+"failed: …"', read(path)), "an event of the timeline"
+    assert main(["report", run, "--with-output", "--out", str(path)]) == 0  # an earlier report is replaced
+    assert "read it before you send it" in capsys.readouterr().out
+    text = read(path, with_output=True)
+    assert re.search(r"state\s+ended", text) and "raise CandyError" in text and "reads /home/gretel" in text
+    assert SECRET not in text and "qw0erty1" not in text and "8 texts in them had the form" in text
+    assert "output of worker-1: 3 lines" in text and "Nobody has judged the rest" in text
+    assert text.index("Read this file before you send it") < text.index("CandyError")
 
 
 def page_has(path, *titles):
@@ -79,8 +94,11 @@ def test_a_run_that_runs_has_the_stacks_of_its_tasks(notebook, gretel, tmp_path,
     wait_until(lambda: [t["state"] for t in json.loads(status.read_text())["tasks"]] == ["running"] * 2)
     assert main(["report", str(notebook.cluster().run_folder), "--out", str(path)]) == 0
     text = read(path)
-    assert re.search(r"state\s+running", text) and page_has(path, "Stacks") and "in waits" in text
-    assert "No cell of this run has failed" in text and "still runs" in text
+    assert re.search(r"state\s+running", text) and "No cell of this run has failed" in text
+    assert "running after" in text and "worker-1 running" in text
+    assert main(["report", str(notebook.cluster().run_folder), "--out", str(path), "--with-output"]) == 0
+    text = read(path, with_output=True)
+    assert "stacks of all tasks" in text and "in waits" in text
     flag.touch()
     notebook.run("%tfcluster wait")
 
@@ -98,8 +116,9 @@ def test_a_script_has_a_report(commands, gretel, tmp_path, capsys, monkeypatch):
     path = tmp_path / f"tfmagic-report-{run}.html"
     assert path.name in said
     text = read(path)
-    assert "a script's failures are in its logs" in text
-    assert 'File "<project>/train.py", line 1' in text and "ValueError: bad batch" in text
+    assert "failed" in text and "bad batch" not in text
+    assert main(["report", run, "--with-output"]) == 0
+    assert "ValueError: bad batch" in read(path, with_output=True)
 
 
 def test_nothing_else_is_overwritten_and_mistakes_are_named(notebook, gretel, tmp_path, capsys):

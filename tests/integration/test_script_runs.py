@@ -1,11 +1,14 @@
 """Scripts on a cluster: what they find, how a run ends, and what is left of it. Real processes and signals."""
 
+import fcntl
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 import threading
 
@@ -14,6 +17,7 @@ import psutil
 import pytest
 from conftest import ENDED_S, alive, kill_at_once, wait_until
 
+from tfmagic.frontends.cli.signals import Signals
 from tfmagic.runs import schemas
 
 RUN_S = 120.0  # an import of TensorFlow on a busy machine, and a training
@@ -249,6 +253,17 @@ def test_the_task_that_failed_first_is_named_with_its_line_and_no_task_waits_for
     assert "OSError: no such batch" in run.lines("worker-1")
 
 
+def streams_by_task(run):
+    """Return, for each worker, its lines on standard output and those on standard error, without its name."""
+    return [
+        [
+            [line.removeprefix(head) for line in text.splitlines() if line.startswith(head)]
+            for text in (run.out, run.err)
+        ]
+        for head in ("[worker-0]:    ", "[worker-1]:    ")
+    ]
+
+
 def test_what_tasks_write_to_the_error_stream_goes_there_and_lines_stay_whole(serve, script):
     path = script(
         """
@@ -264,12 +279,31 @@ def test_what_tasks_write_to_the_error_stream_goes_there_and_lines_stay_whole(se
     )
     run = serve("run", path)
     assert run.wait() == 0
-    for name in ("worker-0", "worker-1"):
-        head = f"[{name}]:    "
-        out = [line.removeprefix(head) for line in run.out.splitlines() if line.startswith(head)]
-        err = [line.removeprefix(head) for line in run.err.splitlines() if line.startswith(head)]
+    for out, err in streams_by_task(run):
         assert out == [*(f"{n} out" for n in range(2000)), "no end"]
         assert err == [*(f"error {n}" for n in range(2000)), "no end of errors"]
+
+
+def test_a_task_held_up_in_a_write_to_the_error_stream_moves_no_text_to_the_other_one(serve, script):
+    path = script(
+        """
+        import sys, threading
+
+        is_over = []
+        threading.Thread(target=lambda: [None for _ in iter(lambda: bool(is_over), True)]).start()
+        sys.setswitchinterval(0.3)  # so long the thread keeps the interpreter, after each system call of ours
+        for n in range(4):
+            print(n, end=" ")
+            print("error", n, file=sys.stderr)
+            print("out")
+        is_over.append(True)
+        """
+    )
+    run = serve("run", path)
+    assert run.wait() == 0
+    for out, err in streams_by_task(run):
+        assert out == [f"{n} out" for n in range(4)]
+        assert err == [f"error {n}" for n in range(4)]
 
 
 def test_the_last_line_of_a_run_is_its_outcome_for_programs(serve, script):
@@ -375,6 +409,97 @@ def test_ctrl_c_is_for_the_scripts_and_a_second_one_kills_them(serve, script):
     wait_until(lambda: stubborn.out.count("not now") == 2, RUN_S)
     stubborn.send_signal(signal.SIGINT)
     assert stubborn.wait() == 130
+
+
+SAVING = """
+    import pathlib, signal, sys, time
+    import tfmagic
+    folder, me = pathlib.Path(sys.argv[1]), tfmagic.current_task().name
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        (folder / f"ready-{me}").touch()  # a signal can come from here on
+        while True:
+            print("step")
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        for part in range(5):  # a save takes its time, and several looks of the runner
+            print("part", part)
+            time.sleep(0.1)
+        (folder / f"saved-{me}").touch()
+"""
+
+
+def _redirect(folder, out, err):
+    """Let a served command write into these files; see `Commands.start`."""
+    for name, target in (("out.txt", out), ("err.txt", err)):
+        if target is not None:
+            (folder / name).symlink_to(target)
+
+
+def test_tasks_save_after_ctrl_c_though_it_has_ended_the_reader_of_their_output(serve, script, tmp_path):
+    """As with ``tfmagic run train.py 2>&1 | tee log``: Ctrl-C goes to both."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    _redirect(tmp_path, pipe, pipe)
+    run = serve("run", script(SAVING), tmp_path, folder=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, RUN_S)
+    os.close(reader)
+    run.send_signal(signal.SIGINT)
+    assert run.wait() == 130
+    assert len(list(tmp_path.glob("saved-*"))) == 2
+
+
+def test_tasks_save_when_the_terminal_goes_away(serve, script, tmp_path):
+    """The shell and the kernel each send SIGHUP, and what is printed then has no place."""
+    _redirect(tmp_path, None, "/dev/full")
+    run = serve("run", script(SAVING), tmp_path, folder=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, RUN_S)
+    run.send_signal(signal.SIGHUP)
+    wait_until(lambda: "part 0" in run.out, RUN_S)
+    run.send_signal(signal.SIGHUP)
+    assert run.wait() == 128 + signal.SIGHUP
+    assert len(list(tmp_path.glob("saved-*"))) == 2
+
+
+def test_only_a_signal_that_asks_again_kills():
+    """nohup has SIGHUP ignored; systemd ends a session with SIGTERM and SIGHUP at once."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Signals() as signals:
+            for number in (signal.SIGHUP, signal.SIGTERM):
+                os.kill(os.getpid(), number)
+            assert signals.received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGHUP, former)
+    hup, term = signal.SIGHUP, signal.SIGTERM
+    for received, kills in (
+        ((hup, hup), False),
+        ((hup, term), False),
+        ((term, hup), False),
+        ((hup, term, term), True),
+        ((term, hup, term), True),
+        ((signal.SIGINT, signal.SIGINT), True),
+    ):
+        signals = Signals()
+        signals.received = list(received)
+        assert signals.is_echo(received[-1], len(received)) is not kills, received
+
+
+def test_a_message_that_cannot_be_shown_does_not_end_the_run(serve, script, tmp_path):
+    path = script(
+        """
+        import pathlib, sys
+        mark = pathlib.Path(sys.argv[1], "mark")
+        if mark.exists():
+            sys.exit()
+        mark.touch()
+        sys.exit(5)
+        """
+    )
+    _redirect(tmp_path, "/dev/full", "/dev/full")
+    run = serve("run", "--workers", 1, "--auto-restart", 2, path, tmp_path, folder=tmp_path)
+    assert run.wait() == 0
 
 
 PREEMPTED = """
@@ -553,20 +678,58 @@ def _guards(pid):
     return keeper, launcher
 
 
-def test_a_closed_pipe_ends_the_run_quietly(tool, script, tmp_path):
-    path = script("import time\nwhile True:\n    print('line')\n    time.sleep(0.01)\n")
-    command = [sys.executable, "-m", "tfmagic", "run", str(path)]
+def test_a_closed_pipe_ends_the_run_quietly_and_tasks_can_save(tool, script, tmp_path):
+    command = [sys.executable, "-m", "tfmagic", "run", str(script(SAVING)), str(tmp_path)]
     with (tmp_path / "err.txt").open("wb") as err:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=err)
     reader = threading.Timer(RUN_S, process.kill)
     reader.start()
-    assert process.stdout.readline().endswith(b" line\n")
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, RUN_S)
+    assert process.stdout.readline().endswith(b" step\n")
     process.stdout.close()
     assert process.wait(RUN_S) == 128 + signal.SIGPIPE
     reader.cancel()
     reader.join()
     text = (tmp_path / "err.txt").read_text()
     assert "Traceback" not in text and "the reader of the output has closed it" in text
+    assert len(list(tmp_path.glob("saved-*"))) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_reader_that_does_not_read_holds_up_no_stop(script, tmp_path, together, number):
+    """As ``tfmagic run train.py 2>&1 | less`` with a stopped pager."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with os.fdopen(reading, "rb") as output, (tmp_path / "err.txt").open("wb") as err:
+        talkative = SAVING.replace('print("step")', 'print("step" * 5000)')
+        command = [
+            sys.executable,
+            "-m",
+            "tfmagic",
+            "run",
+            "--json",
+            "--term-grace",
+            "5",
+            str(script(talkative)),
+            str(tmp_path),
+        ]
+        process = subprocess.Popen(command, stdout=writing, stderr=writing if together else err)
+        try:
+            wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, RUN_S)
+            wait_until(
+                lambda: struct.unpack("i", fcntl.ioctl(reading, termios.FIONREAD, b"1234")) == (4096,), RUN_S
+            )
+            process.send_signal(number)
+            assert process.wait(RUN_S) == 128 + number
+        finally:
+            process.kill()
+            process.wait()
+            os.close(writing)
+        assert output.read(8) == b"[worker-"
+    assert len(list(tmp_path.glob("saved-*"))) == 2
+    text = (tmp_path / "err.txt").read_text()
+    assert together or ("or until the next signal" in text and "the run was" in text), text
 
 
 def test_nothing_is_started_for_a_cluster_or_a_script_that_cannot_be(serve, script):

@@ -102,8 +102,9 @@ def folder(tmp_path, monkeypatch):
     """A folder of modules beside the notebook."""
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
-    for name in ("lib_a", "helpers", "lib_b"):
-        sys.modules.pop(name, None)
+    ours = ("lib_", "helpers", "settings_of", "pack_of", "train_of")
+    for name in [name for name in sys.modules if name.startswith(ours)]:
+        del sys.modules[name]
 
 
 def write(path, text):
@@ -178,3 +179,57 @@ def test_a_module_that_only_cells_import_is_named_too(notebook, folder, capfd):
     notebook.run("%%tfcluster --view text\n1")
     assert "%tfcluster reload lib_c.part" in capfd.readouterr().err
     assert not {"lib_c", "lib_c.part", "helpers"} & set(sys.modules)
+
+
+def test_a_module_of_which_only_constants_are_imported_is_named_and_reloaded_first(notebook, folder, capfd):
+    write(folder / "settings_of.py", "RATE = 1")
+    (folder / "pack_of").mkdir()
+    write(folder / "pack_of/__init__.py", "from .core import *")
+    write(folder / "pack_of/const.py", "LIMIT = 1")
+    write(folder / "pack_of/core.py", "from .const import LIMIT\ndef limit(): return LIMIT")
+    source = "from settings_of import RATE\nfrom pack_of.core import limit\ndef fit(): return RATE, limit()"
+    write(folder / "train_of.py", source)
+    notebook.run("from train_of import fit")
+    notebook.run("%%tfcluster --workers 1 --view text\nprint(fit())")
+    capfd.readouterr()
+    write(folder / "settings_of.py", "RATE = 2")
+    write(folder / "pack_of/const.py", "LIMIT = 2")
+    notebook.run("%%tfcluster --view text\nprint(fit())")
+    told = capfd.readouterr().err
+    assert "const.py, settings_of.py changed after worker-0 imported it" in told
+    notebook.run("%tfcluster reload settings_of pack_of train_of")
+    assert "(2, 2)" in notebook.run("%%tfcluster --view text\nprint(fit())")
+
+
+def test_a_member_of_an_enum_that_was_sent_is_the_class_member_after_a_reload(notebook, folder):
+    enum = "import enum\nclass Kind(enum.Enum):\n    A = 'a'\n    def text(self): return {number}\n"
+    write(folder / "lib_kinds.py", enum.format(number=1))
+    notebook.run("import lib_kinds\nfrom lib_kinds import Kind\nk = Kind.A\nmany = [k, {k: 1}]")
+    look = "print(k is Kind.A is lib_kinds.Kind.A is many[0], many[1].get(Kind.A), k.text())"
+    assert "True 1 1\n" in notebook.run(f"%%tfcluster --workers 1 --view text\nmany.append(2)\n{look}")
+    write(folder / "lib_kinds.py", enum.format(number=2))
+    notebook.run("%tfcluster reload lib_kinds")
+    assert "True 1 2\n" in notebook.run(f"%%tfcluster --view text\n{look}")
+    assert "2\n" in notebook.run("%%tfcluster --view text\nprint(many[2])")
+
+
+def test_a_class_in_a_list_that_was_sent_is_the_new_one_after_a_reload(notebook, folder):
+    write(folder / "lib_shapes.py", "class Shape:\n    sides = 1\n")
+    notebook.run("from lib_shapes import Shape\nkinds = [Shape, {'by name': [Shape]}]\nkinds.append(kinds)")
+    look = (
+        "print(kinds[0] is Shape is kinds[1]['by name'][0], kinds[2] is kinds, isinstance(kinds[0](), Shape))"
+    )
+    assert "True True True\n" in notebook.run(f"%%tfcluster --workers 1 --view text\n{look}")
+    write(folder / "lib_shapes.py", "class Shape:\n    sides = 4\n")
+    notebook.run("%tfcluster reload lib_shapes")
+    assert "True True True\n" in notebook.run(f"%%tfcluster --view text\n{look}")
+
+
+@pytest.mark.parametrize("assign", ["best = None", "for best in [None]: pass", "set_best()"])
+def test_the_only_name_that_was_sent_is_the_tasks_own_when_a_cell_assigns_it(notebook, assign):
+    notebook.run("best = None")
+    define = "def set_best():\n    global best\n    best = None\n"
+    notebook.run(f"%%tfcluster --workers 1 --view quiet\n{define}\nbest;")
+    notebook.run(f"%%tfcluster --view quiet\n{assign}")
+    notebook.run("best = 0.9")
+    assert "own None\n" in notebook.run("%%tfcluster --view text\nprint('own', best)")

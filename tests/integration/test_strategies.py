@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tfmagic.clusters.launch import task_settings
+
 ALL_REDUCE = """
 import tensorflow as tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -64,9 +66,25 @@ def test_many_strategies_one_after_the_other_do_not_lose_each_other(notebook):
         assert notebook.ns["r"].of("worker") == [[31.0, 31.0]] * 3
 
 
-def test_mirrored_strategy_with_a_chief(notebook):
+def test_mirrored_strategy_with_a_chief_and_processes_of_a_cell(notebook):
+    """TensorFlow takes SIGTERM from processes that are forked after a strategy."""
     notebook.run("%%tfcluster --workers 1 --chief --out r\n" + ALL_REDUCE)
     assert dict(notebook.ns["r"]) == {"chief-0": [21.0, 21.0], "worker-0": [21.0, 21.0]}
+    notebook.run("%%tfcluster --timeout 60 --out r\n" + FORKS)
+    assert notebook.ns["r"].of("worker") == [[-15, [1, 4, 9], []]]
+
+
+FORKS = """
+import multiprocessing, time
+child = multiprocessing.Process(target=time.sleep, args=(1000,))
+child.start()
+child.terminate()
+child.join()
+with multiprocessing.Pool(3) as pool:
+    squares = pool.starmap(pow, [(1, 2), (2, 2), (3, 2)])
+pool.join()
+[child.exitcode, squares, multiprocessing.active_children()]
+"""
 
 
 def test_a_strategy_can_be_made_after_other_ops_and_the_seed_is_kept(notebook):
@@ -171,10 +189,13 @@ def test_keras_3_fit_equals_a_single_process_on_the_same_global_batches(notebook
     np.testing.assert_allclose([*losses, loss, accuracy], [*single[1], single[2], single[3]], rtol=1e-3)
 
 
-def test_keras_3_without_the_repair_is_as_upstream(notebook):
+def test_keras_3_without_the_repair_is_as_upstream_and_one_line_says_so(notebook, capsys):
+    task_settings._tell_what_fails.cache_clear()
     notebook.run("distributed = True")
-    with pytest.raises(Exception, match="PerReplica|Invalid reduction"):
-        notebook.run("%%tfcluster --workers 2 --no-keras-fix\n" + FIT)
+    for _ in range(2):
+        with pytest.raises(Exception, match="PerReplica|Invalid reduction"):
+            notebook.run("%%tfcluster --workers 2 --no-keras-fix --fresh\n" + FIT)
+    assert capsys.readouterr().err.count(task_settings.NOT_REPAIRED) == 1
 
 
 def test_keras_2_fits_on_its_own(notebook):

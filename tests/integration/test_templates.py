@@ -5,6 +5,7 @@ See also test_cleanup, which ends kernels of both kinds, and tests/task/test_imp
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +18,10 @@ import pytest
 from conftest import ENDED_S, alive, wait_until
 from snippets import snippets
 
-from tfmagic.backends import templates
+from tfmagic.backends import launcher_client, templates
+from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.runs import warm_folder
+from tfmagic.system.inherited_facts import inherited_facts
 from tfmagic.system.process_identity import identify
 
 KERNEL = """
@@ -43,8 +46,8 @@ while True:
 class Kernel:
     """A process with a cluster of one worker, which asks the templates of an owner."""
 
-    def __init__(self, owner, idle_s=600, cwd=None, **options):
-        command = [sys.executable, "-c", KERNEL, str(owner), str(idle_s)]
+    def __init__(self, owner, idle_s=600, cwd=None, prefix=(), before="", **options):
+        command = [*prefix, sys.executable, "-c", before + KERNEL, str(owner), str(idle_s)]
         streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(command, text=True, cwd=cwd, **streams, **options)
         try:
@@ -230,6 +233,80 @@ def test_another_user_is_refused(owner, kernel):
     assert kernel.look("def look(): return 1") == 1
 
 
+SANDBOX = (
+    "unshare",
+    "--net",
+    "--uts",
+    *(() if os.getuid() == 0 else ("--map-root-user",)),
+    "setpriv",
+    "--no-new-privs",
+)
+FORGES = """
+import json, sys
+from tfmagic.backends import templates
+from tfmagic.system import namespaces
+
+namespaces.start_loopback()
+facts = json.loads(sys.argv.pop())
+templates.inherited_facts = lambda: facts  # says that it is outside
+"""
+
+
+def test_a_sandbox_gets_no_task_outside_of_itself(owner, kernel):
+    """Whatever a process says of itself: another network, and no further rights, are read from the system."""
+    where = """
+    def look():
+        import os
+        lines = open("/proc/self/status").read().splitlines()
+        return [os.readlink("/proc/self/ns/net"), *[line for line in lines if line.startswith("NoNewPrivs")]]
+    """
+    outside = kernel.look(where)
+    before = f"import sys; sys.argv.append({json.dumps(inherited_facts())!r})\n{FORGES}"  # those of `kernel`
+    with Kernel(owner.pid, prefix=SANDBOX, before=before) as other:
+        assert not other.is_borrowed and len(owner.templates) == 1
+        net, privileges = other.look(where)
+        assert net != outside[0] and privileges.split()[1] == "1" and outside[1].split()[1] == "0"
+
+
+def test_a_umask_that_was_set_after_the_import_is_that_of_the_next_tasks(notebook):
+    notebook.run("%%tfcluster --workers 1\n1")
+    flavour = launcher_client.running()[0].flavour
+    assert launcher_client.is_warm(flavour)
+    before = os.umask(0o027)
+    try:
+        assert not launcher_client.is_warm(flavour), "this launcher's tasks have another one"
+    finally:
+        os.umask(before)
+    assert launcher_client.is_warm(flavour)
+
+
+CHANGES = {
+    "session keyring": "libc.syscall({'x86_64': 250, 'aarch64': 219}[platform.machine()], 1, None)",  # join a new one
+    "timer slack": "libc.prctl(29, ctypes.c_ulong(123_000), 0, 0, 0)",
+    "memory policy": "libc.syscall({'x86_64': 238, 'aarch64': 237}[platform.machine()], 2,"
+    " ctypes.byref(ctypes.c_ulong(1)), ctypes.c_ulong(64))",  # bind to the first node
+}
+
+
+@pytest.mark.parametrize("fact", CHANGES)
+def test_what_a_process_alone_knows_of_itself_is_among_what_it_has_inherited(fact):
+    program = (
+        "import ctypes, json, os, platform\nfrom tfmagic.backends import templates\n"
+        "from tfmagic.system.inherited_facts import inherited_facts\nlibc = ctypes.CDLL(None)\n"
+        "def look():\n    return inherited_facts(), templates.Environment({}, ()).digest\n"
+        f"before, change, after = look(), {CHANGES[fact]}, look()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n    os._exit(look() != after)\n"
+        "names = [n for n in after[0] if after[0][n] != before[0].get(n)]\n"
+        "print(json.dumps([change, names, before[1] != after[1], os.waitpid(child, 0)[1]]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    change, names, is_other, child = json.loads(done.stdout)
+    if change == -1:
+        pytest.skip("the system refuses the change")
+    assert (names, is_other, child) == ([fact], True, 0)
+
+
 def test_bytes_that_are_not_ours_end_only_their_connection(owner, kernel):
     folder, name = os.path.split(only(owner.templates).place.path)
     at = os.open(folder, os.O_RDONLY)
@@ -302,6 +379,28 @@ def test_a_template_ends_with_its_owner_and_kernels_with_theirs(state_dir):
         assert not said["is_borrowed"], "it starts a launcher of its own"
         process.kill()
     assert not warm_folder.warm_folder(brief.identity).exists()
+
+
+def test_a_template_that_hangs_in_its_import_is_not_waited_for(state_dir):
+    """It is stopped in the middle; its kernel imports TensorFlow itself, and names it."""
+    assert TFCluster.start_timeout_s.default_value > 2 * templates._IMPORT_S, "a start has time for its own"
+    brief = Owner()
+    hurried = "from tfmagic.backends import templates; templates._IMPORT_S = 1.0\n"
+    command = [sys.executable, "-c", hurried + KERNEL, str(brief.pid), "600"]
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **streams) as process:
+        try:
+            (warm,) = wait_until(lambda: brief.templates)
+            warm.process.signal(signal.SIGSTOP)
+            said = json.loads(process.stdout.readline())
+            assert not said["is_borrowed"] and alive({warm.process.pid})
+        finally:
+            process.kill()
+            errors = process.communicate()[1].decode()
+            brief.close()
+            warm.process.kill()
+    assert f"pid {warm.process.pid}, which imports TensorFlow" in errors and "kill -9" in errors
+    warm_folder.tidy(state_dir)
 
 
 def test_a_template_without_a_kernel_ends_when_its_time_is_over(state_dir):
@@ -442,6 +541,26 @@ def test_scripts_start_from_the_process_that_tfmagic_warm_keeps(tmp_path):
     wait_until(lambda: not alive({pid}), ENDED_S)
     assert "TensorFlow is imported" not in tool(to_see).stdout
     assert tool("warm --minutes 0").returncode == 2
+
+
+@pytest.mark.parametrize("kind", ["deleted", "damaged", "another's"])
+def test_a_template_that_no_command_finds_ends(tmp_path, kind):
+    base = tmp_path / "state"
+    command = [sys.executable, "-m", "tfmagic", "warm", "--minutes", "10"]
+    environ = {**os.environ, "TFMAGIC_STATE_DIR": str(base)}
+    subprocess.run(command, cwd=tmp_path, env=environ, check=True, capture_output=True, timeout=120)
+    (warm,) = warm_folder.find(base)
+    note = Path(f"{warm.place.path}.json")
+    if kind == "deleted":
+        shutil.rmtree(base)
+    else:
+        other = json.dumps(json.loads(note.read_text()) | identify(os.getpid()).as_json())
+        note.write_text("{" if kind == "damaged" else other)
+    try:
+        wait_until(lambda: not warm.process.alive, 2 * ENDED_S)
+    finally:
+        warm.process.kill()
+    assert note.exists() == (kind == "another's")
 
 
 def test_an_import_that_fails_is_reported_by_tfmagic_warm(tmp_path):

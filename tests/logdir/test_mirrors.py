@@ -251,18 +251,18 @@ def test_a_large_file_takes_as_long_as_it_needs_both_ways(server, bucket, monkey
 
 
 def test_a_piece_that_no_driver_reports_gets_time_by_its_size(server, bucket, monkeypatch, tmp_path):
-    monkeypatch.setattr(mirrors, "TIMEOUT_S", 0.5)
-    monkeypatch.setattr(mirrors, "_SLOWEST", 1 << 20)
     (tmp_path / "one-piece").write_bytes(os.urandom(4 << 20))
-    with SlowLine(server, 4 << 20) as line:
+    with SlowLine(server, 4 << 20) as line, monkeypatch.context() as patched:
+        patched.setattr(mirrors, "TIMEOUT_S", 0.5)
+        patched.setattr(mirrors, "_SLOWEST", 1 << 20)
         Remote(f"{bucket}/run", {"endpoint_url": line.url}).put(str(tmp_path / "one-piece"), "one-piece")
     assert Remote(f"{bucket}/run").names()["one-piece"] == 4 << 20
 
 
 def test_a_transfer_of_which_nothing_moves_any_more_is_given_up(server, bucket, monkeypatch, tmp_path):
-    monkeypatch.setattr(mirrors, "TIMEOUT_S", 1.0)
     (tmp_path / "file").write_bytes(os.urandom(1 << 18))
-    with SlowLine(server, 1 << 30, falls_silent_at=1 << 17) as line:
+    with SlowLine(server, 1 << 30, falls_silent_at=1 << 17) as line, monkeypatch.context() as patched:
+        patched.setattr(mirrors, "TIMEOUT_S", 1.0)
         remote = Remote(f"{bucket}/run", {"endpoint_url": line.url})
         with pytest.raises(logdir.LogdirError, match=r"cannot be written: no answer within 2 s"):
             remote.put(str(tmp_path / "file"), "file")

@@ -23,6 +23,17 @@ def test_the_newest_is_restored_and_the_oldest_go(tmp_path):
     assert tf.train.latest_checkpoint(tmp_path) == str(tmp_path / "ckpt-3") == saves(tmp_path).latest
 
 
+def test_a_checkpoint_is_on_the_disk_before_the_last_one_that_is_there_is_deleted(tmp_path, synced):
+    """The oldest of those that are kept: it is there soonest, as the system writes by itself."""
+    with saves(tmp_path, max_to_keep=2) as kept:
+        kept.save()
+        kept.save()
+        assert synced == []
+        kept.save()
+    files = checkpoint_files(os.listdir(tmp_path))
+    assert {os.stat(tmp_path / name).st_ino for name in (*files[2], ".")} < {*synced}
+
+
 def test_an_empty_folder_restores_nothing(tmp_path):
     assert restored(tmp_path) == (None, 0.0)
     with pytest.raises(logdir.CheckpointError, match="no complete checkpoint in"):

@@ -1,5 +1,6 @@
 """Frames over a real socket pair: whole, in order, with descriptors, and nothing foreign."""
 
+import gc
 import os
 import pickle
 import random
@@ -130,6 +131,7 @@ def test_descriptors_for_which_there_is_no_room_cost_their_own_message_alone(pai
 
 def test_more_values_than_the_system_takes_descriptors_at_once_arrive_each_at_its_place(pair):
     ours, other = pair
+    gc.collect()  # of the tests before this one
     before, many = open_files(), 600
     pulled = {f"w{n}": pack(dumps(n.to_bytes(2, "big") * 40_000, {})) for n in range(many)}
     sending = threading.Thread(target=ours.send, args=(CellReturned(A_TASK, 1, 1, 0.0, 0, pulled=pulled),))

@@ -66,6 +66,15 @@ def test_a_character_split_between_reads_is_not_torn(tmp_path):
     assert read_all(reader, step=3) == "[worker-0]:    größe\n" * 50
 
 
+@pytest.mark.parametrize("step", [1, 2, 7, 1 << 16])
+def test_a_line_cannot_look_like_another_one(tmp_path, step):
+    """Characters that turn the order of others, that are not seen, or that end a line elsewhere."""
+    text = "loss 0.1 \u202e9.0 \u2066x\u2028[worker-1]:    b\u200b\nnext\n"
+    _, reader = reader_of(tmp_path, text.encode())
+    shown = r"[worker-0]:    loss 0.1 \u202e9.0 \u2066x\u2028[worker-1]:    b\u200b"
+    assert read_all(reader, step=step) == f"{shown}\n[worker-0]:    next\n"
+
+
 def test_bytes_that_are_no_text_are_shown_as_such(tmp_path):
     _, reader = reader_of(tmp_path, b"\xff\xfe\x00x\n")
     assert read_all(reader) == "[worker-0]:    ��␀x\n"
@@ -168,7 +177,7 @@ def test_tail_and_missing_files(tmp_path):
 
 
 @given(
-    st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"]))),
+    st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf", "Zl", "Zp"]))),
     st.integers(1, 50),
 )
 def test_no_line_is_lost_whatever_the_pieces(tmp_path_factory, lines, step):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfmagic.runs.tensorflow_noise import is_noise
+from tfmagic.runs.tensorflow_noise import is_noise, is_record
 
 CHATTER = [
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
@@ -43,3 +43,13 @@ def test_start_up_lines_are_noise(line):
 @pytest.mark.parametrize("line", NEWS)
 def test_lines_that_matter_are_not_noise(line):
     assert not is_noise(line)
+
+
+@pytest.mark.parametrize("line", CHATTER)
+def test_start_up_lines_are_of_tensorflows_log(line):
+    assert is_record(line)
+
+
+@pytest.mark.parametrize("line", NEWS)
+def test_warnings_and_errors_in_cpp_are_of_tensorflows_log_and_lines_of_python_are_not(line):
+    assert is_record(line) == any(name in line for name in ("op_kernel.cc", "out_of_memory.cc"))

@@ -4,7 +4,8 @@
 
 The plain kernel is the oracle: it runs the same cells. A variable that the task has assigned is the task's
 own until the task is restarted; the plain kernel then gets the notebook's value back. So no change may read
-one of those variables when it is made.
+one of those variables when it is made. The notebook changes only `SINGLE` ones meanwhile: the plain kernel keeps
+what it would have.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from corpus import Cell
 from hypothesis import strategies as st
 
 DEFINITIONS = """
-import abc, collections, dataclasses, enum, functools, importlib, math, os, pathlib, sys, types
+import abc, collections, contextlib, dataclasses, enum, functools, importlib, math, os, pathlib, sys, types
 import numpy as np
 n, text, items, table, arr = 1, "a", [1, [2]], {"inner": [1]}, np.arange(4)
+best, done, epoch, empty = None, False, 0, ()
 alias = items
 big = np.zeros(20_000)
 def f(x, seen=[]): return (x, n, list(seen))
@@ -85,6 +87,10 @@ class Net:
 """
 
 LOOKS = {
+    "best": "best, best is None",
+    "done": "done",
+    "epoch": "epoch",
+    "empty": "empty",
     "n": "n() if callable(n) and not isinstance(n, type) else n",
     "text": "text",
     "items": "items, alias, alias is items",
@@ -204,13 +210,44 @@ queue = collections.deque(items, maxlen=4)
 names = {{'{k}'}}
 """.strip().splitlines()
 
-DELETED = ("n", "text", "items", "alias", "table", "f", "g", "w", "CFG", "obj", "hooks", "point")
+SINGLE = """
+best = None
+best = {k}
+done = True
+done = False
+epoch = 0
+epoch = {k}
+empty = ()
+empty = ({k},)
+""".strip().splitlines()
+"""Changes of variables that have few values, most of which are the same object in each process."""
+
+_SINGLE_NAMES = ("best", "done", "epoch", "empty")
+DELETED = (
+    *_SINGLE_NAMES,
+    "n",
+    "text",
+    "items",
+    "alias",
+    "table",
+    "f",
+    "g",
+    "w",
+    "CFG",
+    "obj",
+    "hooks",
+    "point",
+)
 OWNED = {
     "n": "n = {k}",
     "text": "text = 'the task {k}'",
     "items": "items = ['the task', {k}]",
     "table": "table = {{'inner': ['the task', {k}]}}",
     "queue": "import collections\nqueue = collections.deque([{k}])",
+    "best": "best = 0.5\nbest = None",
+    "done": "try: done = not not done\nexcept NameError: done = True",
+    "epoch": "for epoch in range(1): pass",
+    "empty": "with contextlib.nullcontext(()) as empty: pass",
 }
 _RESTORED = "globals().update(kept_{k})"
 _LOSE_CELL = """%%capture
@@ -236,6 +273,7 @@ STEPS = st.one_of(
     _change(IN_PLACE),
     _change(IN_PLACE),
     _change(REBOUND),
+    _change(SINGLE),
     st.sampled_from(DELETED).map(lambda name: ("delete", name)),
     st.sampled_from(sorted(OWNED)).map(lambda name: ("own", name)),
     st.sampled_from(["restart", "lose", "interrupt", "edit", "edit and reload"]).map(lambda kind: (kind, "")),
@@ -267,6 +305,14 @@ class _Writer:
         k = self.k
         if kind == "notebook" and not any(_touches(what, name) for name in self.owned):
             return [_in_notebook(f"try:\n    {_indented(what.format(k=k))}\nexcept NAMES: print('failed')")]
+        name, _, value = what.format(k=k).partition(" = ")
+        if name in _SINGLE_NAMES and name in self.owned and kind in ("notebook", "delete"):
+            notebooks = f"kept_{self.owned[name]}"  # what the plain kernel keeps for the restart
+            if kind == "delete":
+                code, otherwise = f"globals().pop({name!r}, None)", f"{notebooks}.pop({name!r}, None)"
+            else:
+                code, otherwise = f"{name} = {value}", f"{notebooks}[{name!r}] = {value}"
+            return [_in_notebook(code, otherwise)]
         if kind == "delete" and what not in self.owned:
             return [_in_notebook(f"globals().pop({what!r}, None)")]
         if kind == "own" and what not in self.owned:
@@ -276,7 +322,7 @@ class _Writer:
             return [Cell(code, otherwise=f"{kept}{code}")]
         if kind == "restart":
             back = "\n".join(
-                f"globals().pop({name!r}); globals().update(kept_{k})" for name, k in self.owned.items()
+                f"globals().pop({name!r}, None); globals().update(kept_{k})" for name, k in self.owned.items()
             )
             self.owned.clear()
             return [_in_notebook("%%capture\n%tfcluster restart", otherwise=back)]

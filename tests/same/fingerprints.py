@@ -106,7 +106,7 @@ def describe_names(namespace: Mapping[str, Any]) -> str:
 
 def _is_the_users(name: str) -> bool:
     """Return whether a name is the program's own. Names that begin with `_` have values that differ by run."""
-    own = {"In", "Out", "exit", "quit", "open", "get_ipython", "same_value"}
+    own = {"In", "Out", "exit", "quit", "open", "get_ipython", "_same_value"}
     return name not in own and not name.startswith("_")
 
 

@@ -41,7 +41,9 @@ _OF_IPYTHON = (
 _CALL = re.compile(r"^(?:File|Cell In) .*, in (.*)$|('Could not get source.*)", re.MULTILINE)
 _TIMES = re.compile(r"\b\d+(?:\.\d+)?\s?(?:ns|us|µs|μs|ms|s|it/s|s/it)(?=\b|/)")
 _ENVIRON = {"TF_CPP_MIN_LOG_LEVEL": "3", "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-_TAKE_VALUE = "[globals().pop('same_value')['worker-0'], globals().update(same_value={'worker-0': None})][0]"
+_TAKE_VALUE = (
+    "[globals().pop('_same_value')['worker-0'], globals().update(_same_value={'worker-0': None})][0]"
+)
 _CELL_S = 120.0
 _HANGS_S = 40  # time limit of a cell on a task: then the difference shows its stacks
 
@@ -202,12 +204,13 @@ class TaskSide(Side):
     def _code(self, cell: Cell) -> str:
         if cell.in_notebook:
             return super()._code(cell)
-        return f"%%tfcluster --view text --timeout {_HANGS_S} --out same_value\n{cell.source}"
+        return f"%%tfcluster --view text --timeout {_HANGS_S} --out _same_value\n{cell.source}"
 
     def _value(self, cell: Cell, count: int) -> str:
         if cell.in_notebook:
             return super()._value(cell, count)
-        return self._ask("__import__('fingerprints').describe(same_value['worker-0'])")
+        value = "globals().get('_same_value', {'worker-0': None})['worker-0']"  # an empty cell binds nothing
+        return self._ask(f"__import__('fingerprints').describe({value})")
 
     def _last_error(self) -> list[dict[str, Any]]:
         found = super()._last_error()
@@ -224,7 +227,7 @@ class TaskSide(Side):
         return json.dumps(json.loads(super()._names(program)) | on_task)
 
     def _on_task(self, expression: str) -> None:
-        self._do(f"%%tfcluster --view quiet --out same_value\n{expression}")
+        self._do(f"%%tfcluster --view quiet --out _same_value\n{expression}")
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Variables that travel to the tasks, that are refused, and that are sent only once."""
 
+import functools
 import gc
 import sys
+import threading
 import types
 import weakref
 
@@ -10,9 +12,11 @@ import pytest
 
 from tfmagic.errors import CaptureError
 from tfmagic.serialization import classes, packing, pickling
-from tfmagic.serialization.capture import capture, pack_call
+from tfmagic.serialization.calls import pack_call
+from tfmagic.serialization.capture import capture
 from tfmagic.serialization.task_names import TaskNames
 from tfmagic.system import advice
+from tfmagic.task.tensorflow.testing_setup import Setup, call_plain
 
 LIMIT = 1 << 20
 
@@ -597,6 +601,27 @@ def test_big_arrays_arrive_writable_and_aligned(side):
     np.testing.assert_array_equal(got[1:], s.main["x"][1:])
 
 
+def test_all_names_that_can_travel_go_with_a_cell_that_asks_for_all(side):
+    s = side(
+        """import threading
+class Odd:
+    def __reduce__(self): raise SystemExit(3)
+n, lock, odd, big, _own = 2, threading.Lock(), Odd(), bytes(2 << 20), 'o'
+def holds(l=lock): return l
+def calls(): return n, lock
+def everything(): return sorted(globals())
+"""
+    )
+    left_out = {}
+    found = capture(["*"], (), s.main, s.main, {"t": s.has}, LIMIT, left_out=left_out)["t"]
+    assert set(found.versions) == {"threading", "Odd", "n", "_own", "calls", "everything"}
+    assert set(left_out) == {"lock", "odd", "big", "holds"}
+    assert set(s.send("everything")) == set(found.versions)
+    del s.main["n"]
+    s.send("everything")
+    assert "n" not in s.task_main or s.task_main["n"] is pickling.Deleted
+
+
 def test_every_culprit_is_named_with_type_and_reason(side):
     s = side("ok = 1")
     s.main["gen"] = (i for i in "ab")
@@ -665,6 +690,12 @@ def test_a_call_names_the_argument_that_cannot_travel(side):
         pack_call((print, (1, (i for i in "ab")), {}), s.main)
 
 
+def test_an_argument_whose_pickling_ends_the_process_is_named(side):
+    s = side("class Ends:\n    def __reduce__(self): raise SystemExit(3)\ndef f(a): pass")
+    with pytest.raises(CaptureError, match=r"argument 0 \(Ends\) cannot travel to the tasks: SystemExit: 3"):
+        pack_call((s.main["f"], (s.main["Ends"](),), {}), s.main)
+
+
 def test_names_of_a_call_follow_functions_and_instances(side):
     s = side("k = 1\ndef f(x): return k\nclass A: pass")
     assert pack_call((s.main["f"], (s.main["A"](),), {}), s.main).needs == {"f", "A"}
@@ -695,3 +726,125 @@ def test_the_cause_of_a_refusal_shows_the_frames_of_the_users_class_alone():
         pack_call((print, (Stubborn(),), {}), {})
     frames = caught.value.__cause__.__traceback__
     assert frames.tb_frame.f_code.co_name == "__reduce__" and frames.tb_next is None
+
+
+class Guarded:
+    def __init__(self):
+        self.guard = threading.Lock()
+        self.kept = self
+
+    def work(self):
+        return self.guard
+
+    def work_later(self):
+        trainer = Guarded()
+        return lambda: trainer.guard
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "part"),
+    [
+        (Guarded().work, (), r"the function \(method\) .*: self\.guard \(lock\): a lock"),
+        (Guarded().work_later(), (), r"the function \(function\) .*: trainer\.guard \(lock\): a lock"),
+        (functools.partial(print, Guarded()), (), r"the function .*: \.args\[0\]\.guard \(lock\): a lock"),
+        (print, (1, {"a": [Guarded()]}), r"argument 1 \(dict\) .*: \['a'\]\[0\]\.guard \(lock\): a lock"),
+        (call_plain, (Setup(), Guarded().work), r"the function \(method\) .*: self\.guard"),
+        (call_plain, (Setup(), print, 1, Guarded()), r"argument 1 \(Guarded\) .*: \.guard \(lock\)"),
+    ],
+)
+def test_the_part_of_a_call_that_cannot_travel_is_named(function, args, part):
+    with pytest.raises(CaptureError, match=part):
+        pack_call((function, args, {}), {})
+
+
+EMPTIED = """
+import copyreg, itertools
+numbers = itertools.count()
+
+class Emptied:
+    def __init__(self, *items):
+        self.items = list(items)
+    def __getstate__(self):
+        state = dict(self.__dict__)
+        self.items = []
+        return state
+
+class Reduced(list):
+    def __reduce_ex__(self, protocol):
+        found = iter(list(self))
+        self.clear()
+        return Reduced, (), {"number": next(numbers)}, found
+
+class Registered:
+    def __init__(self, items):
+        self.items = items
+
+def reduce_registered(obj):
+    items, obj.items = obj.items, []
+    return Registered, (items,)
+
+copyreg.pickle(Registered, reduce_registered)
+a, b, c = Emptied(1, 2), Reduced([3]), Registered([4])
+many = [a, {"b": b}, c]
+def in_default(held=Emptied(5)):
+    return held.items
+class Holder:
+    held = Emptied(6)
+"""
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+def test_the_state_of_an_object_is_asked_for_once(side, pushed):
+    made = side(EMPTIED)
+    names = ("a", "b", "c", "many")
+    got = made.send(*(() if pushed else names), push=names if pushed else ())
+    assert (got["a"].items, list(got["b"]), got["b"].number, got["c"].items) == ([1, 2], [3], 0, [4])
+    assert got["many"][0] is got["a"] and got["many"][1]["b"] is got["b"] and got["many"][2] is got["c"]
+    got = made.send("in_default", "Holder")
+    assert got["in_default"]() == [5] and got["Holder"].held.items == [6]
+
+
+CACHED = """
+import functools
+kk = 1
+@functools.cache
+def f():
+    return kk
+@functools.lru_cache(maxsize=2)
+def g(n):
+    return n + f()
+class Model:
+    @functools.cache
+    def size(self):
+        return kk
+    @staticmethod
+    @functools.lru_cache
+    def rate():
+        return kk
+model = Model()
+"""
+
+
+def test_a_cache_that_was_cleared_in_the_notebook_is_empty_on_the_task(side):
+    made = side(CACHED)
+    task = made.task_main
+    made.send("g", "model", "Model", "kk")
+
+    def values():
+        return task["f"](), task["g"](0), task["model"].size(), task["Model"].rate()
+
+    assert values() == (1, 1, 1, 1)
+    first = task["f"]
+    made.main["kk"] = 2
+    made.send("g", "model", "Model", "kk")
+    assert task["f"] is first and values() == (1, 1, 1, 1)  # as in the notebook
+    made.main["f"].cache_clear()
+    made.main["f"]()  # as often as before
+    made.send("g", "model", "Model", "kk")
+    assert values() == (2, 1, 1, 1)
+    for cache in (made.main["g"], made.main["Model"].size, made.main["Model"].rate):
+        cache.cache_clear()
+    made.send("g", "model", "Model", "kk")
+    assert values() == (2, 2, 2, 2)
+    assert not made.send("g", "model", "Model", "kk")
+    assert made.main["f"].cache_info().currsize == 1

@@ -4,6 +4,7 @@ import ast
 
 import pytest
 
+from tfmagic.serialization.all_names import ALL_NAMES, names_asked, names_asked_by
 from tfmagic.serialization.free_names import global_names, names_read
 
 
@@ -62,3 +63,59 @@ def test_functions_name_variables_in_texts_too():
         return frame.query("a > @limit"), eval("b + 1")
 
     assert {"limit", "b"} <= global_names(select.__code__)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import unittest\nunittest.main(argv=['x'], exit=False)",
+        "import unittest as ut\nut.main()",
+        "ut.main(argv=['x'], exit=False)",
+        "from unittest import main as go\ngo(argv=[''])",
+        "tf.test.main()",
+        "doctest.testmod(verbose=True)",
+        "from doctest import testmod\ntestmod()",
+        "timeit.timeit('fn(1)', globals=globals())",
+        "print('{a}'.format(**vars()))",
+        "sorted(locals())",
+        "for name in names: globals()[name]",
+        "import __main__ as here\ngetattr(here, name)",
+        "from __main__ import *",
+        "inspect.getmembers(sys.modules['__main__'])",
+        "inspect.getmembers(sys.modules[__name__])",
+        "loader.loadTestsFromName('__main__.TestLoss')",
+        "get_ipython().run_line_magic('run', '-i script.py')",
+        "def run():\n    return globals()",
+    ],
+)
+def test_code_that_asks_for_all_names(source):
+    assert ALL_NAMES in names_asked(ast.parse(source))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("globals()['kept'] = 1\ndel vars()['kept']\nglobals().update(k=1)", set()),
+        ("globals()['x'] + globals().get('y', 0)", {"x", "y"}),
+        ("if 'x' not in dir() and 'y' in globals(): pass", {"x", "y"}),
+        ("import __main__\n__main__.fn(getattr(__main__, 'k', 0))\n__main__.z = 1", {"fn", "k"}),
+        ("from __main__ import a, b as c", {"a", "b"}),
+        ("if __name__ == '__main__':\n    main()", set()),
+        ("def f(a):\n    return locals(), vars(a), dir()\nlogging.getLogger(__name__)\nvars(f)", set()),
+        ("app.main()\nmain()\ncluster.run(f)\ndoctest.testmod(module)", set()),
+    ],
+)
+def test_names_that_code_asks_for_by_text(source, expected):
+    assert names_asked(ast.parse(source)) == expected
+
+
+def test_functions_ask_for_names_too():
+    def test_all():
+        return dict(globals())
+
+    def keep(value):
+        globals()["kept"] = value, globals()["last"]
+
+    assert names_asked_by(test_all.__code__) == {ALL_NAMES}
+    assert names_asked_by(keep.__code__) == {"last"}
+    assert names_asked_by(compile("globals()", "<nowhere>", "eval")) == {ALL_NAMES}

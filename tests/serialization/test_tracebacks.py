@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 import traceback
+from unittest.mock import patch
 
 import pytest
 import tblib
@@ -483,12 +484,9 @@ def test_a_class_that_is_registered_with_tblib_travels_without_frames():
 
     error = raised(Plain("x"))
     error.__context__ = HoldsLock()
-    pickling_support.install(error)
-    try:
+    with patch.dict(copyreg.dispatch_table):
+        pickling_support.install(error)
         assert type(send(error)) is Plain
-    finally:
-        for cls in (Plain, HoldsLock):
-            copyreg.dispatch_table.pop(cls, None)
 
 
 class Hostile(Exception):

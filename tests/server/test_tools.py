@@ -7,6 +7,7 @@ import os
 import pytest
 from conftest import wait_until
 
+from tfmagic.runs import line_search
 from tfmagic.server import tools
 
 
@@ -67,6 +68,21 @@ def test_what_is_not_there_is_said_in_words(ask, tmp_path, monkeypatch):
     with pytest.raises(LookupError, match="no task 'worker-1'; it has worker-0"):
         ask("logs", task="worker-1")
     assert ask("stacks") == {"run": folder.name, "stacks": "", "not_asked": ["worker-0"]}
+
+
+def test_an_agent_can_ask_for_neither_too_much_nor_too_long(ask, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFMAGIC_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(line_search, "LIMIT_S", 0.3)
+    folder = tmp_path / "runs" / "20260101-1-x-1"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text("{}")
+    for task in ("worker-0", "worker-1"):
+        (folder / f"{task}.log").write_bytes(b"a" * 60 + b"b\n" + (b"y" * 99 + b"\n") * 30_000)
+    assert sum(len(piece["text"]) for piece in ask("logs", max_bytes=1 << 60)) <= 1 << 20
+    assert ask("logs", max_bytes=-5, task="worker-0")[0]["text"] == "a\n"
+    for pattern, reason in (("(a+)+$", "took more than"), ("(", "unterminated")):
+        with pytest.raises(ValueError, match=reason):
+            ask("logs", grep=pattern)
 
 
 def test_no_process_of_another_program_is_asked_for_stacks(ask, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from histories import (
     returned,
     started,
 )
+from msgspec import structs
 
 from tfmagic.protocol.commands import AbortCollectives, BreakBarrier, CancelOps, InterruptCell, RunCell
 from tfmagic.protocol.events import (
@@ -30,7 +31,7 @@ from tfmagic.protocol.events import (
     TaskReady,
     TaskStarted,
 )
-from tfmagic.supervisor import lifecycle, stalls
+from tfmagic.supervisor import lifecycle, stall_sentences
 from tfmagic.supervisor.barriers import describe_waits, forget_task
 from tfmagic.supervisor.state import (
     SIGKILL,
@@ -216,14 +217,38 @@ def test_a_second_interrupt_skips_the_waits():
 
 def test_one_interrupt_kills_nothing_and_explains_what_a_second_one_does():
     h = pressed()
-    assert stalls.explain_interrupt(h.state.cells[1]) == ""
+    assert stall_sentences.explain_interrupt(h.state.cells[1]) == ""
     assert [type(a.command) for a in h.tick(2.0)] == [CancelOps, AbortCollectives]
     assert h.wake_at is None and h.tick(10_000) == []
-    assert stalls.explain_interrupt(h.state.cells[1]).startswith("worker-1 did not stop yet: in native code")
+    assert stall_sentences.explain_interrupt(h.state.cells[1]).startswith(
+        "worker-1 did not stop yet: in native code"
+    )
     assert h.happen(InterruptPressed(), now=10_001) == [Signal(B, SIGUSR1, 1)]
-    assert stalls.explain_interrupt(h.state.cells[1]) == ""
+    assert stall_sentences.explain_interrupt(h.state.cells[1]) == ""
     assert h.tick(10_001.1) == []
     assert h.tick(10_001.21) == [Signal(B, SIGKILL)]
+
+
+def test_a_second_interrupt_reaches_code_that_caught_the_first_before_a_kill():
+    h = pressed()
+    h.happen(structs.replace(at_line(B, 3), caught=True), now=1.2)
+    h.tick(2.0)
+    told = stall_sentences.explain_interrupt(h.state.cells[1])
+    assert "code that catches KeyboardInterrupt, or at work on its end" in told
+    assert "interrupts it once more, and then kills it" in told and "native" not in told
+    assert h.happen(InterruptPressed(), now=10) == [interrupt(B, 1)]
+    assert [type(a.command) for a in h.tick(11)] == [CancelOps, AbortCollectives]
+    assert h.tick(11.61) == [Signal(B, SIGUSR1, 1)] and h.tick(11.81) == [Signal(B, SIGKILL)]
+
+
+def test_a_third_interrupt_waits_no_longer():
+    h = pressed()
+    h.happen(structs.replace(at_line(B, 3), caught=True), now=1.2)
+    h.tick(2.0)
+    h.happen(InterruptPressed(), now=10)
+    h.happen(InterruptPressed(), now=10.1)
+    h.tick(10.71)
+    assert h.tick(10.95) == [Signal(B, SIGKILL)]
 
 
 @pytest.mark.parametrize("why", ["it insists", "its time is over", "it had failed"])

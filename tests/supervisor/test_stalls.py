@@ -1,10 +1,26 @@
 """When a task is called stalled, when not, and the sentence that says who waits for whom. Histories."""
 
 import pytest
-from histories import A, B, C, History, at_line, observed, raised, reached, returned, started
+from histories import (
+    A,
+    B,
+    C,
+    History,
+    abort,
+    at_line,
+    commands_of,
+    observed,
+    raised,
+    reached,
+    returned,
+    started,
+)
+from msgspec import structs
 
+from tfmagic.protocol.commands import AbortCollectives
 from tfmagic.protocol.events import (
     Displayed,
+    HostCutOff,
     HostSilent,
     InputAnswered,
     InputWanted,
@@ -12,9 +28,10 @@ from tfmagic.protocol.events import (
     TaskLost,
     TaskReady,
     TasksObserved,
+    TasksSlowed,
     Wait,
 )
-from tfmagic.supervisor import stalls
+from tfmagic.supervisor import stall_sentences, stalls
 from tfmagic.supervisor.state import Policy
 
 POLICY = Policy(stall_s=10)
@@ -23,9 +40,9 @@ POLICY = Policy(stall_s=10)
 class WatchedCell:
     """Tasks that run a cell from second 100 on, looked at twice a second."""
 
-    def __init__(self, *tasks, cells=None, source=""):
+    def __init__(self, *tasks, cells=None, source="", **how):
         self.history = started(*tasks, policy=POLICY)
-        self.history.run(*(cells or tasks), now=100.0, source=source)
+        self.history.run(*(cells or tasks), now=100.0, source=source, **how)
         self.tasks = tasks
         self.cpu = dict.fromkeys(tasks, 5.0)
         self.logs = dict.fromkeys(tasks, 0)
@@ -57,7 +74,7 @@ class WatchedCell:
         return stalls.describe(self.history.state, self.cell, POLICY, self.history.now)[task].note
 
     def sentence(self):
-        return stalls.explain(self.history.state, self.cell, POLICY, self.history.now)
+        return stall_sentences.explain(self.history.state, self.cell, POLICY, self.history.now)
 
 
 def test_a_time_limit_keeps_who_waited_for_whom_before_it_stops_the_tasks():
@@ -66,7 +83,7 @@ def test_a_time_limit_keeps_who_waited_for_whom_before_it_stops_the_tasks():
     h.run(A, B, now=100.0, timeout_s=2)
     h.happen(at_line(A, 14, "all_reduce", Wait.COLLECTIVE), at_line(B, 9), now=100.5)
     h.happen(observed({A: 5.0, B: 5.0}, {A: 0, B: 0}, ()), now=101.0)
-    assert stalls.explain(h.state, h.state.cells[1], POLICY, h.now) == ""
+    assert stall_sentences.explain(h.state, h.state.cells[1], POLICY, h.now) == ""
     assert h.tick(102.0) and h.state.cells[1].timed_out
     said = "worker-0 waits in all_reduce (cell line 14); worker-1 runs (line 9)"
     assert h.state.cells[1].waits == said
@@ -205,7 +222,8 @@ def test_mismatched_collectives_are_stalled_and_both_places_are_named():
     watched.pass_time(7)
     assert watched.words() == {"worker-0": "stalled", "worker-1": "stalled"}
     assert watched.sentence() == (
-        "worker-0 waits in all_reduce (cell line 5); worker-1 waits in all_gather (line 8)"
+        "worker-0 waits in all_reduce (cell line 5); worker-1 waits in all_gather (line 8); "
+        "all wait: no task can come"
     )
 
 
@@ -214,7 +232,9 @@ def test_a_task_that_has_ended_will_not_come():
     watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), returned(B))
     watched.pass_time(11)
     assert watched.words() == {"worker-0": "stalled"}
-    assert watched.sentence() == "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell"
+    assert watched.sentence() == (
+        "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell; all wait: no task can come"
+    )
     assert "no task can come" in watched.note(A)
 
 
@@ -241,7 +261,8 @@ def test_one_waits_at_a_barrier_and_the_other_in_a_collective():
     watched.pass_time(12)
     assert watched.words() == {"worker-0": "stalled", "worker-1": "stalled"}
     assert watched.sentence() == (
-        "worker-0 waits in all_reduce (cell line 5); worker-1 waits at barrier 1 (line 8)"
+        "worker-0 waits in all_reduce (cell line 5); worker-1 waits at barrier 1 (line 8); "
+        "all wait: no task can come"
     )
 
 
@@ -273,15 +294,62 @@ def test_a_coordinator_that_waits_for_its_servers_is_told():
     assert watched.words() == {"worker-0": "waiting"}
 
 
-def test_a_step_that_reads_its_data_too_may_wait_for_either():
+def test_steps_that_may_read_data_are_told_if_all_wait():
+    """The task itself says that it waits for its data set where it sees that at work."""
     watched = WatchedCell(A, B)
     watched.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 5, "step", Wait.STEP))
-    watched.pass_time(30)
+    watched.pass_time(9)
     assert watched.words() == {"worker-0": "waiting", "worker-1": "waiting"} and watched.sentence() == ""
+    watched.pass_time(2)
+    assert watched.words() == {"worker-0": "stalled", "worker-1": "stalled"}
+    assert watched.sentence() == (
+        "worker-0 and worker-1 wait in step (cell line 5); all wait, and no data set is seen to read or compute: "
+        "probably no task can come"
+    )
+    watched.happen(at_line(B, 5, "step", Wait.DATASET))
+    assert watched.sentence() == (
+        "worker-0 waits in step (cell line 5); worker-1 waits for the next batch (line 5)"
+    )
+    assert watched.words() == {"worker-0": "waiting", "worker-1": "waiting"}
+
+
+def test_a_step_waits_for_a_task_that_sleeps():
     watched = WatchedCell(A, B)
     watched.happen(at_line(A, 5, "step", Wait.STEP), at_line(B, 7, "time.sleep"))
     watched.pass_time(12)
     assert watched.sentence() == "worker-0 waits in step (cell line 5); worker-1 is in time.sleep (line 7)"
+    assert watched.note(A) == "in step"
+
+
+@pytest.mark.parametrize("what", ["computes", "stopped", "data", "input"])
+def test_no_alarm_while_one_of_them_can_come(what):
+    watched = WatchedCell(A, B)
+    place = at_line(B, 8, "step", Wait.DATASET if what == "data" else Wait.NONE)
+    watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), place)
+    if what == "input":
+        watched.happen(InputWanted(B, 1, 1, 0, 1, "? "))
+    watched.stopped = (B,) if what == "stopped" else ()
+    watched.pass_time(60, computing=(B,) if what == "computes" else ())
+    assert watched.words()["worker-0"] == "waiting" and "no task can come" not in watched.sentence()
+
+
+def test_a_peer_that_runs_another_cell_can_come():
+    watched = WatchedCell(A, B)
+    watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), returned(B))
+    watched.history.run(B, cell=2, now=watched.history.now)
+    watched.pass_time(12, computing=(B,))
+    assert watched.words() == {"worker-0": "waiting"}
+    assert watched.sentence() == "worker-0 waits in all_reduce (cell line 5); worker-1 has ended the cell"
+
+
+def test_a_short_time_limit_says_that_all_wait():
+    h = started(A, B, policy=POLICY)
+    h.run(A, B, now=100.0, timeout_s=5)
+    h.happen(at_line(A, 14, "fit", Wait.STEP), at_line(B, 14, "fit", Wait.STEP), now=100.5)
+    for half in range(9):
+        h.happen(observed({A: 5.0, B: 5.0}, {A: 0, B: 0}, ()), now=100.5 + half / 2)
+    h.tick(105.0)
+    assert h.state.cells[1].waits.startswith("worker-0 and worker-1 wait in fit (cell line 14); all wait, ")
 
 
 def test_one_that_wants_a_core_and_gets_little_of_it_is_no_hang():
@@ -324,8 +392,11 @@ def test_a_cell_that_waits_for_a_new_process_says_so():
     history.happen(TaskReady(A, 1, 100, "host"))
     history.run(A, B, now=5.0)
     cell = history.state.cells[1]
-    assert stalls.explain(history.state, cell, POLICY, 14.0) == ""
-    assert stalls.explain(history.state, cell, POLICY, 16.0) == "the cell waits for a new process of worker-1"
+    assert stall_sentences.explain(history.state, cell, POLICY, 14.0) == ""
+    assert (
+        stall_sentences.explain(history.state, cell, POLICY, 16.0)
+        == "the cell waits for a new process of worker-1"
+    )
 
 
 def test_a_question_that_was_given_up_is_no_question_any_more():
@@ -370,7 +441,7 @@ def test_a_queued_cell_is_not_stalled():
     history.happen(observed({A: 1.0}), now=60.0)
     cell = history.state.cells[2]
     assert stalls.describe(history.state, cell, POLICY, 60.0)[A].doing.value == "running"
-    assert stalls.explain(history.state, cell, POLICY, 60.0) == ""
+    assert stall_sentences.explain(history.state, cell, POLICY, 60.0) == ""
 
 
 def test_a_failed_task_is_named():
@@ -378,6 +449,81 @@ def test_a_failed_task_is_named():
     watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), raised(B, at=100.0))
     watched.history.state = watched.history.state
     assert watched.words() == {"worker-0": "waiting"}
+
+
+# ---- a collective to which no task can come -----------------------------------------------------
+
+
+def deserted(*more, wait=Wait.COLLECTIVE, ended=None, seconds=8, tasks=(A, B), attended=True, **how):
+    """Return the actions of a cell in which A waits and B has ended, and its state."""
+    watched = WatchedCell(*tasks, cells=(), attended=attended, **how)
+    watched.happen(at_line(A, 5, "all_reduce", wait), ended or returned(B), *more)
+    watched.history.actions.clear()
+    watched.pass_time(seconds)
+    return watched
+
+
+def test_tasks_are_released_from_a_collective_to_which_no_task_can_come():
+    watched = deserted(at_line(C, 5, "all_reduce", Wait.COLLECTIVE), tasks=(A, B, C), seconds=2.5)
+    assert watched.history.actions == []
+    watched.pass_time(1)
+    why = (
+        "worker-0 and worker-2 wait in all_reduce (cell line 5); worker-1 has ended the cell; "
+        "all wait: no task can come"
+    )
+    assert watched.history.actions == [abort(task, why, 1, when_stuck=True) for task in (A, C)]
+    watched.pass_time(5)
+    assert len(watched.history.actions) == 2, "once"
+    watched.happen(raised(A, "UnavailableError", at=watched.history.now))
+    assert not [action for action in watched.history.actions[2:] if commands_of(action, AbortCollectives)]
+
+
+@pytest.mark.parametrize("wait", [Wait.NONE, Wait.RPC, Wait.STEP, Wait.DATASET])
+def test_what_is_no_wait_in_a_collective_goes_on(wait):
+    assert deserted(wait=wait).history.actions == []
+
+
+@pytest.mark.parametrize("how", [{"keep_going": True}, {"attended": False}])
+def test_a_cell_of_which_the_user_may_expect_more_goes_on(how):
+    assert deserted(**how).history.actions == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        at_line(C, 9),
+        at_line(C, 9, "f", Wait.STEP),
+        InputWanted(C, 1, 1, 0, 1, "? "),
+        HostSilent((B,), "10.0.0.2"),
+        HostCutOff((B,), cut=True),
+        TasksSlowed({A: 2.0}),
+    ],
+)
+def test_nothing_is_released_while_a_task_can_come_late(more):
+    assert deserted(at_line(C, 5, "all_reduce", Wait.COLLECTIVE), more, tasks=(A, B, C)).history.actions == []
+
+
+def test_nothing_is_released_for_a_thread_that_goes_on_or_a_task_that_runs_another_cell():
+    assert deserted(ended=structs.replace(returned(B), goes_on=True)).history.actions == []
+    watched = deserted(seconds=1)
+    watched.history.run(B, cell=2, now=watched.history.now)
+    watched.history.actions.clear()
+    watched.pass_time(8)
+    assert watched.history.actions == []
+
+
+def test_nothing_is_released_for_a_worker_that_does_not_run_the_cell():
+    watched = WatchedCell(A, B, C, cells=(A, B), attended=True)
+    watched.happen(at_line(A, 5, "all_reduce", Wait.COLLECTIVE), returned(B))
+    watched.history.actions.clear()
+    watched.pass_time(8)
+    assert watched.history.actions == []
+
+
+def test_nothing_is_released_while_a_task_computes():
+    watched = deserted(seconds=1)
+    watched.pass_time(20, computing=(A,))
+    assert watched.history.actions == []
 
 
 # ---- tasks on other machines --------------------------------------------------------------------

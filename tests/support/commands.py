@@ -25,9 +25,10 @@ class Commands:
     def start(self, folder: Path, words: list[Any], **environ: str) -> None:
         """Start a command in this folder, with its output in out.txt and err.txt there."""
         if self.process is None or self.process.poll() is not None:
-            self.process = subprocess.Popen(
-                [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
+            pipes = dict.fromkeys(
+                ("stdin", "stdout", "stderr"), subprocess.PIPE
+            )  # what is seekable stays known
+            self.process = subprocess.Popen([sys.executable, __file__], **pipes, text=True)
         for name in ("out.txt", "err.txt"):
             (folder / name).touch()
         assert self.process.stdin

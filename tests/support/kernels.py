@@ -15,6 +15,8 @@ from jupyter_client.manager import KernelManager
 CLEAR = """
 import sys
 from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.frontends.notebook import plain_cells
+plain_cells.remove(get_ipython())
 magics = get_ipython().magics_manager.registry["TFClusterMagics"].notebook
 magics.stop_all()
 magics.clusters.clear()

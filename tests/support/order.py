@@ -1,70 +1,24 @@
-"""Order the test files and decide which of them share a process of pytest-xdist; `conftest` calls this.
+"""Order the tests, and decide which files share a process of pytest-xdist; `conftest` calls this.
 
-The tests of a file share kernels and launchers, and so do the files of a group. Long files come first: at the
-end of a run they would leave the other processes idle. The simulation comes last, for the processes that are ready
-first.
+The order is drawn from a seed, TEST_SEED, where there is one: no test may need what another one leaves. Only files
+that take twice as long as others come before them, since at the end of a run they would leave processes idle.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import random
+from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
-# The files, or the first files of groups, that take longer than 10 s on an idle machine, the longest about first;
-# `scripts/suite.py` prints the slowest tests. Files of a group run in this order, those that are not listed at its end.
-LONG = (
-    "tests/browser/test_panel.py",
-    "tests/course/test_lessons.py",
-    "tests/integration/test_multi_process_runner.py",
-    "tests/integration/test_docs.py",
-    "tests/browser/test_accessibility.py",
-    "tests/environments/test_class.py",
-    "tests/same/test_programs.py",
-    "tests/integration/test_on_ray.py",
-    "tests/integration/test_ray_failures.py",
-    "tests/integration/test_ray_kept.py",
-    "tests/integration/test_hints.py",
-    "tests/integration/test_pytest_plugin.py",
-    "tests/notebooks/test_quickstart.py",
-    "tests/integration/test_ray_patience.py",
-    "tests/integration/test_cleanup.py",
-    "tests/integration/test_ray_hosts.py",
-    "tests/hdf5/test_hdf5_shared_sessions.py",
-    "tests/hdf5/test_hdf5_shared_target.py",
-    "tests/integration/test_ray_security.py",
-    "tests/browser/test_shared_pages.py",
-    "tests/front_ends/test_front_ends.py",
-    "tests/integration/test_simulated_hosts.py",
-    "tests/integration/test_hangs.py",
-    "tests/notebooks/test_network_lesson.py",
-    "tests/integration/test_magic.py",
-    "tests/integration/test_cluster.py",
-    "tests/integration/test_recovery.py",
-    "tests/logdir/test_mirrors.py",
-    "tests/integration/test_script_runs.py",
-    "tests/integration/test_strategies.py",
-    "tests/integration/test_kernel.py",
-    "tests/integration/test_ray_docs.py",
-    "tests/integration/test_notebook_errors.py",
-    "tests/integration/test_failing_tasks.py",
-    "tests/integration/test_every_interpreter.py",
-    "tests/integration/test_tfrecord_tasks.py",
-    "tests/same/test_same_scripts.py",
-    "tests/same/test_distribution.py",
-    "tests/frontends/test_doctor.py",
-    "tests/frontends/test_doctor_machine.py",
-    "tests/integration/test_server_extension.py",
-    "tests/integration/test_runner_install.py",
-    "tests/chaos/test_chaos.py",
-    "tests/integration/test_new_context.py",
-    "tests/integration/test_captured_values.py",
-    "tests/integration/test_as_ipython_does.py",
-    "tests/integration/test_processes.py",
-    "tests/integration/test_faults_on_tasks.py",
-    "tests/integration/test_shared_writer.py",
-    "tests/integration/test_keras_saving.py",
-    "tests/integration/test_exposure.py",
-    "tests/integration/test_attach.py",
-)
+import pytest
+
+SHARES = Path(__file__).with_name("durations.json")
+"""What each file takes of the time of all, in thousandths: `scripts/suite.py` keeps it."""
+
 # Its tests share nothing and only compute: one by one at the end they keep all processes busy.
 LAST = "tests/supervisor/test_simulation.py"
 _SHARED = {  # what the files of a group share, and would each start again
@@ -91,10 +45,37 @@ _SHARED = {  # what the files of a group share, and would each start again
 _GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}
 
 
-def place(node_id: str) -> int:
-    """Return the position of a test's file in the order of the suite."""
-    file = node_id.partition("::")[0]
-    return LONG.index(file) if file in LONG else len(LONG) + (file == LAST)
+def file_of(node_id: str) -> str:
+    """Return the path of a test's file."""
+    return node_id.partition("::")[0]
+
+
+def arrange(items: list[pytest.Item]) -> None:
+    """Put the tests of long files first; draw the order of files, and of the tests in a file, from the seed.
+
+    A test that is marked with `judges_its_file` is the last one of its file.
+    """
+    shares: dict[str, int] = json.loads(SHARES.read_text("utf-8"))
+    of_group: dict[str, int] = defaultdict(int)
+    for file in dict.fromkeys(file_of(item.nodeid) for item in items):
+        of_group[_group(file)] += shares.get(file, 0)
+    seed = os.environ.get("TEST_SEED")
+
+    def drawn(name: str) -> float:
+        return random.Random(f"{seed} {name}").random() if seed else 0.0
+
+    def place(item: pytest.Item) -> tuple[Any, ...]:
+        file = file_of(item.nodeid)
+        group = _group(file)
+        length = 0 if file == LAST else int(math.log2(of_group[group] + 1)) + 1
+        of_file = (item.get_closest_marker("judges_its_file") is not None, drawn(item.nodeid))
+        return (-length, drawn(group), group, drawn(file), *of_file)
+
+    items.sort(key=place)
+
+
+def _group(file: str) -> str:
+    return "the lessons" if file.startswith("tests/notebooks/") else _GROUPS.get(file, file)
 
 
 def make_scheduler(config: Any, log: Any) -> Any:
@@ -105,9 +86,7 @@ def make_scheduler(config: Any, log: Any) -> Any:
 
     class GroupScheduling(LoadFileScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            if file == LAST:
-                return nodeid
-            return "the lessons" if file.startswith("tests/notebooks/") else _GROUPS.get(file, file)
+            file = file_of(nodeid)
+            return nodeid if file == LAST else _group(file)
 
     return GroupScheduling(config, log)

@@ -51,6 +51,17 @@ def test_the_last_frame_stays_also_if_it_is_ours():
     assert own_code.without_leading(None) is None
 
 
+def test_a_function_of_ours_in_the_place_of_another_packages_is_dropped_unless_it_raised():
+    patch = frame("patch", f"{own_code.OUR_FOLDER}task/tensorflow/keras_steps.py", "return call()")
+    entries = own_code.entries_of(raised(users, patch, ours, patch, fails))
+    kept = [own_code.without_patches(found) for found in (entries, entries[:4], [])]
+    assert [names(own_code.linked(found)) for found in kept] == [
+        ["users", "ours", "fails"],
+        ["users", "ours", "patch"],
+        [],
+    ]
+
+
 def test_a_handler_of_ours_below_the_users_frames_is_dropped():
     entries = own_code.entries_of(raised(ours, users, ours, ours, fails))[:4]
     assert names(own_code.without_handler(own_code.linked(entries))) == ["ours", "users"]

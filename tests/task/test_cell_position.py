@@ -3,6 +3,7 @@
 import gc
 import linecache
 import queue
+import subprocess
 import sys
 import threading
 
@@ -12,7 +13,7 @@ from conftest import wait_until
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import Wait
-from tfmagic.task import cell_position
+from tfmagic.task import cell_position, data_reading
 from tfmagic.task.tensorflow import interrupts
 
 A = TaskId("worker", 0)
@@ -129,6 +130,13 @@ def test_a_frame_without_a_line_has_no_place():
     assert [place and place.line for place in found] == [1, None]
 
 
+def test_code_that_a_cell_has_left_running_in_a_thread_is_seen():
+    _, end = frame_in("wait()")
+    assert cell_position.runs_in_threads()
+    end()
+    assert not cell_position.runs_in_threads()
+
+
 def test_the_next_call_in_the_same_place_of_memory_is_another_one():
     here = (1, 140, 12, 150, 8)
     before = cell_position._Still(here, 10.0, 1.0)
@@ -183,3 +191,39 @@ def test_no_garbage_is_collected_while_frames_of_another_thread_are_looked_at(lo
     side.join()
     assert collected and gc.isenabled()
     assert not {"_look", "find_frame", "main_frame", "call_in_tensorflow"} & set(collected)
+
+
+# ---- data sets at work in other threads ---------------------------------------------------------
+
+
+def test_python_code_that_tensorflow_has_called_is_seen():
+    assert not data_reading.runs_python()
+    go, arrived = threading.Event(), threading.Event()
+    code = compile("arrived.set(), go.wait()", "/x/tensorflow/python/ops/script_ops.py", "exec")
+    thread = threading.Thread(target=exec, args=(code, {"arrived": arrived, "go": go}))
+    thread.start()
+    assert arrived.wait(10) and data_reading.runs_python()
+    go.set()
+    thread.join()
+    assert not data_reading.runs_python()
+
+
+READS = """
+import _thread, os, threading, time
+from tfmagic.task import data_reading
+end, sender = os.pipe()
+lock = threading.Lock()
+lock.acquire()
+_thread.start_new_thread(lambda: (lock.acquire(), os.read(end, 1)), ())  # which `threading` does not know
+print(data_reading.reads())
+lock.release()
+while not data_reading.reads(): pass
+os.write(sender, b"x")
+while data_reading.reads(): pass
+"""
+
+
+def test_a_native_thread_that_reads_is_seen_and_one_that_waits_for_a_lock_is_not():
+    """In a process of its own: pytest-xdist has such threads, too."""
+    ended = subprocess.run([sys.executable, "-c", READS], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "False\n", "")

@@ -2,16 +2,20 @@
 
 import types
 
+from tfmagic.protocol.commands import RunCell
 from tfmagic.serialization import packing, pickling
 from tfmagic.task.cell_reports import Reports
+from tfmagic.task.received_names import ReceivedNames
 
 
 def test_a_name_that_a_cell_assigns_when_the_notebook_has_deleted_it_is_the_tasks_own():
     def bind(**values):
-        reports.bind(packing.pack(pickling.dump_names(values, {}, lambda name: False)))
+        packed = packing.pack(pickling.dump_names(values, {}, lambda name: False))
+        reports.bind(RunCell(1, names=(packed,)))
 
     namespace = {}
-    runner = types.SimpleNamespace(namespace=namespace, builtin_names=frozenset())
+    received = ReceivedNames(namespace)
+    runner = types.SimpleNamespace(namespace=namespace, received=received, builtin_names=frozenset())
     reports = Reports(None, None, runner)
     bind(x=[1])
     assert reports._owned_names() is None

@@ -1,8 +1,11 @@
 """A record of imports tells whether another process, or a later one, would import the same."""
 
+import ctypes
 import importlib
 import os
+import shutil
 import sys
+import time
 
 import pytest
 
@@ -50,6 +53,29 @@ def test_a_file_that_changed_during_the_import_is_noticed(folder):
     (folder / "recorded_module.py").write_text("value = 22")
     made.end()
     assert module.value == 1 and made.outdated().endswith("has changed")
+
+
+def test_a_clock_behind_the_files_times_makes_no_import_outdated(folder, monkeypatch):
+    """As on a machine that was resumed, or whose file server is ahead: each start would import again."""
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 3_600_000_000_000)
+    made = ImportRecord()
+    importlib.import_module("recorded_module")
+    made.end()
+    assert made.outdated() == ""
+    (folder / "recorded_module.py").write_text("value = 22")
+    assert made.outdated().endswith("has changed")
+
+
+def test_a_shared_library_that_has_changed_is_noticed(folder):
+    """As after ``conda update mkl``: no module and no `.dist-info` tells."""
+    library = shutil.copy(importlib.import_module("_bisect").__file__, folder / "libmine.so")
+    made = ImportRecord()
+    ctypes.CDLL(str(library))
+    made.end()
+    assert made.outdated() == ""
+    os.utime(library, (5, 5))
+    assert made.outdated() == f"{library} has changed"
 
 
 @pytest.mark.parametrize("name", ["new.dist-info", "new.egg-link", "new.pth"])

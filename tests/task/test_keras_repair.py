@@ -1,10 +1,14 @@
 """The repair of Keras 3 acts where Keras does the wrong thing, whatever its version."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from tfmagic.task.tensorflow import keras_saving
 
 # Keras is imported once, and each case runs in a fork.
 RUN = """
@@ -79,3 +83,23 @@ def test_a_keras_that_does_the_wrong_thing_is_repaired_whatever_its_version(show
 
 def test_a_keras_that_does_the_right_thing_is_not_repaired(shown):
     assert shown["right"] == 2 * "Keras' own build\n" + "False\n"  # the first one is the probe
+
+
+def test_a_half_written_model_of_another_container_is_not_deleted(tmp_path):
+    """Both have one host name, and pids of their own: ours is none in the container."""
+    mine = tmp_path / keras_saving._beside_name("m.keras")
+    mine.touch()
+    code = (
+        "import sys; from tfmagic.task.tensorflow import keras_saving as k; k._clear_leftovers(sys.argv[1])"
+    )
+    container = ["unshare", "-rpf", "--mount-proc"]
+    subprocess.run([*container, sys.executable, "-c", code, tmp_path / "m.keras"], check=True)
+    assert mine.exists()
+
+
+def test_a_model_is_on_the_disk_before_it_replaces_another(tmp_path, synced):
+    save = keras_saving.saving_whole(lambda model, path: Path(path).write_text(model))
+    save("first", tmp_path / "m.keras")
+    assert synced == []
+    save("second", tmp_path / "m.keras")
+    assert synced == [os.stat(tmp_path / "m.keras").st_ino]

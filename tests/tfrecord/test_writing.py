@@ -24,6 +24,7 @@ from tfmagic.tfrecord import (
     ShardWriteError,
     ShardWriter,
     iterate,
+    merge,
     verify,
 )
 
@@ -259,6 +260,60 @@ def test_overwriting_that_is_cut_short_leaves_all_old_shards_or_all_new_ones(
         assert expected == b"new", "it had begun"
     three_shards(tmp_path, b"newer")
     assert records_in(tmp_path) == [b"newer"] * 3
+
+
+def _records_or_refusal(read, *words):
+    try:
+        return {*read(*words)}
+    except ShardError:
+        return {"refused"}
+
+
+def _merged(source, target):
+    merge(source, target)
+    return list(iterate(target))
+
+
+def test_a_kill_while_shards_are_replaced_leaves_no_mix_that_is_read(tmp_path):
+    """A child is killed before its first renaming, then before its second ..., until it comes to its end."""
+    seen = set()
+    for step in itertools.count(1):
+        (folder := tmp_path / str(step)).mkdir()
+        path = folder / "a.tfrecord"
+        three_shards(folder, b"old")
+        if not (child := os.fork()):
+            calls = itertools.count(1)
+
+            def killed(real, *words, calls=calls, step=step, **options):
+                if next(calls) == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return real(*words, **options)
+
+            for name in RENAMING:
+                setattr(os, name, functools.partial(killed, getattr(os, name)))
+            three_shards(folder, b"new")
+            os._exit(0)
+        is_over = os.waitpid(child, 0)[1] == 0
+        found = _records_or_refusal(iterate, path)
+        assert len(found) == 1 and found == _records_or_refusal(_merged, path, tmp_path / f"{step}.tfrecord")
+        seen |= found
+        three_shards(folder, b"newer")
+        assert records_in(folder) == [b"newer"] * 3
+        if is_over:
+            assert found == {b"new"} and seen == {b"old", "refused", b"new"}
+            return
+
+
+def test_shards_are_on_the_disk_before_they_replace_others(tmp_path, synced):
+    three_shards(tmp_path, b"old")
+    assert synced == []
+    three_shards(tmp_path, b"new")
+    assert {os.stat(tmp_path / name).st_ino for name in names_in(tmp_path)} < {*synced}
+    synced.clear()
+    merge(tmp_path / "a.tfrecord", tmp_path / "a-00000-of-00003.tfrecord.all")
+    assert synced == []
+    merge(tmp_path / "a.tfrecord", tmp_path / "a-00000-of-00003.tfrecord.all", overwrite=True)
+    assert synced == [os.stat(tmp_path / "a-00000-of-00003.tfrecord.all").st_ino]
 
 
 def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path):

@@ -255,6 +255,40 @@ def test_what_html_cannot_hold_is_shown_apart(tmp_path):
     Balanced(form.html)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"application/vnd.vegalite.v5+json": {"mark": "bar"}},
+        {"application/geo+json": {"type": "Point"}},
+        {"application/x.of-a-renderer": "text"},
+        {"text/html": "<script>1</script>"},
+        {"text/html": "<script>1</script>", "application/vnd.vegalite.v5+json": {}},
+        {"application/pdf": "JVBERi0="},
+    ],
+)
+def test_a_value_that_html_cannot_hold_is_shown_apart_as_a_display_is(tmp_path, more):
+    data = {**more, "text/plain": "Chart()"}
+    (tmp_path / "shown").mkdir()
+    shown = Kept(tmp_path / "shown", worker_0=b"", worker_1=b"")
+    kept = Kept(tmp_path, worker_0=b"", worker_1=b"")
+    for place in (0, 1):
+        kept.display(place, 0, data, value=True)
+    shown.display(0, 0, data)
+    form = kept.render()
+    assert [item.data for item in form.apart] == [item.data for item in shown.render().apart] == [data]
+    Balanced(form.html)
+    assert "Chart()" in form.html and "shown below]" in form.html
+    assert "[worker-1]:    Chart()" in form.text
+
+
+def test_a_picture_that_is_a_value_is_a_display_for_programs_too(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"", worker_1=b"")
+    for place in (0, 1):
+        kept.display(place, 0, {"image/png": PNG, "text/plain": "<Figure>"}, value=True)
+    form = kept.render()
+    assert [item.data for item in form.pictures] == [{"image/png": PNG}] and not form.apart
+
+
 def test_equal_values_are_one_row(tmp_path):
     kept = Kept(tmp_path, worker_0=b"", worker_1=b"", worker_2=b"")
     for place, value in enumerate(("1", "2", "1")):
@@ -292,6 +326,53 @@ def test_html_that_could_break_out_or_run_stands_apart(fragment):
 def test_harmless_html_stands_in_place(fragment, shown):
     made = embedding.as_html({"text/html": fragment}, {})
     assert made == shown if shown else 'src="data:audio/wav;base64,eA=="' in made
+
+
+@pytest.mark.parametrize(
+    ("fragment", "shown"),
+    [
+        (
+            "<div style='position:fixed;inset:0;z-index:99999;color:red'><input type='password'></div>",
+            '<div style="color:red"><input type="password"></div>',
+        ),
+        ("<p style='pos\\69tion:fixed'>x</p>", "<p>x</p>"),
+        ("<p style='color:red;/**/position:fixed;MARGIN-top:1px;top:0'>x</p>", '<p style="color:red">x</p>'),
+        ("<p style='margin:-900px 0 0;margin:4px;transform:scale(9)'>x</p>", '<p style="margin:4px">x</p>'),
+        ("<p style='text-align: right;border-left: 1px solid;'>x</p>", None),
+        ("<p data-tfmagic='run/3' data-tfmagic-x='y' data-x='z'>x</p>", '<p data-x="z">x</p>'),
+        ("<img src='http://example.org/a.png'>", None),
+        ("<p style='background:url(http://example.org/a.png)'>x</p>", None),
+        ("<p style='background-image:image-set(url(a.png) 1x)'>x</p>", None),
+        ("<p style='background:url(data:image/png;base64,AA==) no-repeat;color:red'>x</p>", None),
+        (
+            "<p style='color:red;base64,position:fixed;position:fixed'>x</p>",
+            '<p style="color:red;base64,position:fixed">x</p>',  # one declaration, which is none
+        ),
+        ("<a href='data&#58;text/html;base64,eA=='>x</a>", '<a rel="noopener noreferrer">x</a>'),
+        ("<a href=' da\tta:text/html,x'>x</a>", '<a rel="noopener noreferrer">x</a>'),
+    ],
+)
+def test_html_stays_in_its_place(fragment, shown):
+    assert embedding.as_html({"text/html": fragment}, {}) == (shown or fragment.replace("'", '"'))
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "<style>@import url(http://example.org/a.css);</style><p>x</p>",
+        "<link rel='stylesheet' href='http://example.org/a.css'><p>x</p>",
+        "<iframe src='http://example.org'></iframe>",
+        "<object data='http://example.org'></object>",
+    ],
+)
+def test_what_brings_code_or_styles_of_others_is_left_to_the_front_end(fragment):
+    assert embedding.as_html({"text/html": fragment}, {}) is None
+
+
+def test_markdown_that_would_take_minutes_is_left_to_the_front_end():
+    assert embedding.as_html({"text/markdown": "[" * 200_000}, {}) is None
+    links = "[a](https://example.org/b) and text. " * 300
+    assert embedding.as_html({"text/markdown": links}, {}).count("<a ") == 300
 
 
 @pytest.mark.parametrize("name", ["", " xmlns='http://www.w3.org/2000/svg'"])

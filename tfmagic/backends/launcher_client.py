@@ -38,6 +38,7 @@ from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
 from tfmagic.runs import orphans
 from tfmagic.system.helper_process import start_in_lasting_thread
+from tfmagic.system.inherited_facts import inherited_facts
 from tfmagic.system.process_identity import Identity, identify
 
 _REAP_S = 2.0  # between the end of a process' sockets and the end of the process
@@ -96,6 +97,7 @@ class LauncherProcess:
         self.mark = orphans.new_mark()
         self.import_time = flavour.import_time
         self._environment = environment_of(flavour)
+        self.facts = self._environment.facts
         self._keeper: Future[subprocess.Popen[bytes] | templates.Borrowed | None] = Future()
         self._asker: templates.Asker | None = None
         if templates.can_ask() and not flavour.isolate:
@@ -272,14 +274,15 @@ _launchers_lock = threading.Lock()
 def warm(flavour: Flavour) -> LauncherProcess:
     """Return a launcher of this flavour with the present environment, without waiting for its import.
 
-    A launcher is ended as soon as no cluster uses it if the environment has changed since its import, or if
-    it imported under variables of a cluster's own and another launcher is asked for: each takes memory.
+    A launcher is ended as soon as no cluster uses it if the environment, or what processes inherit, has
+    changed since its import, or if it imported under variables of a cluster's own and another launcher is
+    asked for: each takes memory.
     """
     with _launchers_lock:
-        found = _find(flavour)
+        found, facts = _find(flavour), inherited_facts()
         for launcher in [x for x in _launchers if x is not found]:
             is_special = bool(launcher.flavour.env or launcher.flavour.early)
-            outdated = launcher.import_time != launcher.flavour.import_time
+            outdated = (launcher.import_time, launcher.facts) != (launcher.flavour.import_time, facts)
             if not launcher.alive or ((is_special or outdated) and not launcher.in_use):
                 _launchers.remove(launcher)
                 launcher.close()
@@ -290,9 +293,12 @@ def warm(flavour: Flavour) -> LauncherProcess:
 
 
 def _find(flavour: Flavour) -> LauncherProcess | None:
-    """Return a launcher whose import saw what one of this flavour would see now."""
-    wanted = (flavour.isolate, flavour.import_time)
-    fits = (x for x in _launchers if (x.flavour.isolate, x.import_time) == wanted and x.alive)
+    """Return a launcher that has imported and inherited what one of this flavour would now.
+
+    A umask, limits or processors that this process has set since are those of its next tasks.
+    """
+    wanted = (flavour.isolate, flavour.import_time, inherited_facts())
+    fits = (x for x in _launchers if (x.flavour.isolate, x.import_time, x.facts) == wanted and x.alive)
     return next(fits, None)
 
 

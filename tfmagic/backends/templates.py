@@ -40,12 +40,14 @@ from tfmagic.protocol.template_messages import (
 from tfmagic.runs import orphans
 from tfmagic.runs.folder import state_dir
 from tfmagic.runs.warm_folder import NEW, Warm, announce, announced_idle_s, find, make, warm_folder
+from tfmagic.system import notices
+from tfmagic.system.advice import Step
 from tfmagic.system.helper_process import start_interpreter
 from tfmagic.system.inherited_facts import inherited_facts
 from tfmagic.system.process_identity import Identity, identify
 
 _ANSWER_S = 1.0  # of a template that has imported TensorFlow; it needs 0.05 s
-_IMPORT_S = 300.0  # of one that imports it; it needs 4 s
+_IMPORT_S = 40.0  # of one that imports it; it needs 4 s, and a start waits 120 s for an import of its own
 _LOCK_S = 0.5
 _LOOK_S = 0.05
 _OF_ONE_PROCESS = frozenset({  # variables that differ between kernels and shells, and that no import reads
@@ -153,6 +155,8 @@ class Asker:
     def ask(self, root: int, output: int, mark: str) -> Borrowed | None:
         """Return the keeper of a new launcher; None if no template serves us.
 
+        One whose import takes too long, since it is stopped for example, is named on standard error.
+
         Args:
             root: The launcher's end of its root channel.
             output: The file that gets what the launcher writes.
@@ -183,25 +187,37 @@ class Asker:
         if found is None:
             return None
         channel, patience_s = Channel(found[0], TemplateAnswer), found[1]
-        kernel, path = os.pidfd_open(os.getpid()), tuple(import_path())
-        environ, facts = {**self._environment.environ, orphans.MARK: mark}, self._environment.facts
+        environ = {**self._environment.environ, orphans.MARK: mark}
         try:
             with self._lock:
                 if self._is_cancelled:
                     return None
                 self._channel = channel
-            output_and_kernel = Handle(output), Handle(kernel)
-            channel.send(ForkLauncher(*output_and_kernel, facts, environ, path, _folder(), mark))
+            channel.send(ForkLauncher(Handle(output), environ, tuple(import_path()), _folder(), mark))
             channel.sock.settimeout(patience_s)
-            answer: TemplateAnswer = channel.receive()
+            try:
+                answer: TemplateAnswer = channel.receive()
+            except TimeoutError:
+                if patience_s == _IMPORT_S:
+                    self._name_slow(folder)
+                raise
             if isinstance(answer, LauncherForked):
                 channel.send(ServeKernel(Handle(root)))
             return answer
         finally:
-            os.close(kernel)
             with self._lock:
                 self._channel = None
                 channel.close()
+
+    def _name_slow(self, folder: Path) -> None:
+        path = folder / self._environment.digest
+        for warm in find(folder.parent.parent):
+            if warm.place.path == path:
+                notices.say(
+                    f"tfmagic: pid {warm.process.pid}, which imports TensorFlow for all kernels of this "
+                    f"environment, did not get ready within {_IMPORT_S:g} s, so this one imports it itself. "
+                    f"If it is stopped or hangs:  {Step('type', f'kill -9 {warm.process.pid}')}"
+                )
 
     def _connect(self, folder: Path, idle_s: float) -> tuple[socket.socket, float] | None:
         """Return a socket of a template, which can be a new one, and how long its answer can take."""

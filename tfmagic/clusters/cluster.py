@@ -33,6 +33,7 @@ from tfmagic.failures import root_cause, stacks
 from tfmagic.protocol.cluster_spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, check_name, select
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.line_search import LineSearch
 from tfmagic.runs.log_reader import find_lines
 from tfmagic.supervisor.state import ClusterState
 from tfmagic.views.facts import cell_news
@@ -349,11 +350,13 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
             grep: A regular expression; only lines that match are returned.
 
         Raises:
-            ValueError: `grep` is no regular expression.
+            ValueError: `grep` is no regular expression, or the search takes too long.
         """
-        chosen, pattern = self._select(tasks or ("all",)), check("grep", grep) if grep else None
+        chosen, tail = self._select(tasks or ("all",)), check("tail", tail)
         files = {task.name: self.run_folder.log_path(task) for task in chosen}
-        return {name: list(find_lines(path, check("tail", tail), pattern)) for name, path in files.items()}
+        with LineSearch(check("grep", grep)) as search:
+            choose = search.matching if grep else None
+            return {name: list(find_lines(path, tail, choose)) for name, path in files.items()}
 
     # -- inside --
 

@@ -38,6 +38,7 @@ from tfmagic.protocol.task_context import BARRIER, TaskContext
 from tfmagic.runs.log_reader import LogReader
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules, decide
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase, TaskState
+from tfmagic.system import notices
 
 _SHOW_S = 0.05  # between two reads of the logs, if output is written
 _LOOK_S = 0.5  # between two checks otherwise
@@ -361,7 +362,7 @@ class OneShotTasks:
                     write(text)
         except Exception:  # a failing `write` must not end the tasks
             self._write = None
-            traceback.print_exc()
+            notices.tell(traceback.format_exc())
 
     # -- inside; under the lock --
 

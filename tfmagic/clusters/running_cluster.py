@@ -9,8 +9,6 @@
 they were packed.
 """
 
-import functools
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +23,6 @@ from tfmagic.clusters.launch.cluster_processes import ClusterProcesses
 from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.clusters.tools import tensorboard
 from tfmagic.clusters.tools.status import StatusWriter
 from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder
 from tfmagic.failures.root_cause import FailureContext
@@ -34,7 +31,7 @@ from tfmagic.protocol.cluster_spec import Shape, Spec, TaskId
 from tfmagic.protocol.events import StopRequested
 from tfmagic.supervisor.state import COMING, CellState
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import memory
+from tfmagic.system import memory, notices
 from tfmagic.views import task_widgets
 from tfmagic.views.task_widgets import TaskWidgets, WidgetPage
 
@@ -81,7 +78,7 @@ class RunningCluster:
         self.shape, self.told_late = shape, set[str]()
         self.imported_under = task_settings.flavour.import_time
         self.oom_kills = memory.count_oom_kills()
-        variables = TaskVariables(main, setting, task_settings.script)  # can raise
+        variables = TaskVariables(main, setting, task_settings)  # can raise
         self.processes = ClusterProcesses(
             name,
             shape,
@@ -99,10 +96,7 @@ class RunningCluster:
         self._shared_files = TaskFiles()
         widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.cells.is_busy)
         self._views = ClusterViews(name, shape, self.supervisor, widgets, main, self.oom_kills)
-        advice = functools.partial(tensorboard.profile_advice, self.run)
-        self.cells = ClusterCells(
-            self.processes, self._views, variables, self._shared_files, main, lock, advice
-        )
+        self.cells = ClusterCells(self.processes, self._views, variables, self._shared_files, main, lock)
         self.timeline = TimelineRecorder(self.run)
         self.idle_stop_s, self._used_at, self._cells_ended = 0.0, time.monotonic(), 0
         self.supervisor.listen(self._shared_files.hear, self._shared_files.heard)
@@ -120,7 +114,7 @@ class RunningCluster:
         self.supervisor.close()
         self.keeper.close()
         for reason in self._shared_files.close():
-            print(f"tfmagic: {reason}", file=sys.stderr)
+            notices.tell(f"tfmagic: {reason}")
 
     def _resume(self, view: ViewChoice) -> list[Job]:
         """Go on with the tasks of a cluster that has outlived its kernel; return the jobs that go on."""

@@ -33,10 +33,36 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         "the parts with strategy.experimental_local_results(value).",
     ),
     (
+        "distributed-number",
+        r"^TypeError: (float|int|complex)\(\) .*argument must be .*, not '\w*Variable'",
+        "A variable of a strategy is no plain number: take its value with variable.numpy().",
+    ),
+    (
         "keras3-parameter-server",
-        r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset",
+        r"pass this dataset to ClusterCoordinator\.create_per_worker_dataset|"
+        r"Cannot get the cardinality of a dataset that is not built|"
+        r"Unrecognized data type: x=<tensorflow\.python\.distribute\.coordinator\.values\.|"
+        r"keras\.utils(' has no attribute 'experimental'|\.experimental'$)",
         "Keras 3 cannot fit under ParameterServerStrategy: use --keras 2 with steps_per_epoch, or write the "
-        "loop with ClusterCoordinator.schedule and take the data from its create_per_worker_dataset.",
+        "loop with ClusterCoordinator.schedule and take the data from its create_per_worker_dataset. "
+        "DatasetCreator is of Keras 2.",
+    ),
+    (
+        "keras2-only",
+        r"^AttributeError: .* has no attribute '(get_scaled_loss|get_unscaled_gradients|SidecarEvaluator)'|"
+        r"^AttributeError: module '[\w.]*keras\.layers' has no attribute 'experimental'|"
+        r"got an unexpected keyword argument 'experimental_aggregate_gradients'",
+        "This is of Keras 2: use --keras 2. In Keras 3, optimizer.scale_loss(loss) scales a loss, and apply "
+        "unscales the gradients; synchronized=True is an argument of BatchNormalization; an evaluator is a "
+        "loop of your own over tf.train.latest_checkpoint.",
+    ),
+    (
+        "no-estimator",
+        r"^AttributeError: module '[\w.]*(tensorflow|compat\.v1|keras)' has no attribute 'estimator'|"
+        r"^ModuleNotFoundError: No module named 'tensorflow[\w.]*estimator",
+        "TensorFlow has no Estimators since 2.16. Write the model in Keras and train it with fit under a "
+        "strategy: MultiWorkerMirroredStrategy for train_and_evaluate on workers, ParameterServerStrategy "
+        "with --keras 2 or a loop of your own.",
     ),
     (
         "late-strategy",
@@ -50,13 +76,21 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         "Another server has this port. A task has one tf.distribute.Server at most: its strategy or, in cells"
         " with --ps, tfmagic has started it already, and ParameterServerStrategy is made on the chief alone. "
         "With `tfmagic run --ps` the chief is a task of its own, which runs the script too: a script that "
-        "takes worker-0 for the chief needs --no-chief. Servers of tf.data take port=0.",
+        "takes worker-0 for the chief needs --no-chief. Servers of tf.data take port=0. With addresses of a "
+        "program's own (a ClusterSpec) all tasks ask for one port: leave cluster_resolver out.",
     ),
     (
         "port-in-use",
         r"^OSError: \[Errno \d+\] Address already in use",
         "The tasks share one machine and its ports: let the system choose with port 0, or add "
         "tfmagic.current_task().index to the number.",
+    ),
+    (
+        "peer-ended",
+        r"Collective ops is aborted by: .*(has|have) ended the cell",
+        "Each task has to make as many steps as the others. Let all stop at once: decide from a value that "
+        "was reduced over all of them, never from one task's own, and give each as many batches (take, or "
+        "repeat and steps_per_epoch). Then create the strategy again.",
     ),
     (
         "peer-restarted",
@@ -82,11 +116,27 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         "ParameterServerStrategy on the chief.",
     ),
     (
+        "unequal-variables",
+        r"CollectiveBcast(Send|Recv).*(Shape mismatch in the collective instance|Collective instance \d+ "
+        r"expected type 1 and data_type \d+ but got type 1)",
+        "The tasks made variables of unlike shape or dtype. Under a strategy a variable has one shape on all "
+        "tasks: make what decides it (a vocabulary, the number of classes) once for all of them, not from "
+        "each task's own rows; then create the strategy again.",
+    ),
+    (
         "unequal-collective",
         r"Shape mismatch in the collective instance|Collective instance \d+ expected type \d+ and data_type",
         "The tasks brought tensors of unlike shape or dtype to one collective. Let every task run the same "
         "steps on batches of one size, as with batch(n, drop_remainder=True), or reduce them to one shape "
         "first; then create the strategy again.",
+    ),
+    (
+        "empty-part",
+        r"must have the same size and shape\.\s+Input \d: \[0,|Input \d: .* != input \d: \[0,|"
+        r"Biases must be 1D: \[0,|Cannot compute the m\w+ of an empty tensor",
+        "A task got no row of a batch, and this operation does not take that: TensorFlow divides 4 rows over "
+        "3 workers as 2, 2 and 0. Give batches a multiple of the number of workers, and "
+        "batch(n, drop_remainder=True).",
     ),
     (
         "parameter-server-gone",
@@ -161,6 +211,13 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         "A compressed TFRecord file was cut short, changed, or read before its writer closed it; or it is "
         "not compressed as compression_type says. python -m tfmagic tfrecord verify FOLDER finds it, and "
         "tfmagic.tfrecord.read_shards sees by itself how a file is compressed.",
+    ),
+    (
+        "shared-cache",
+        r"concurrent caching iterator running|^NotFoundError: .*\.(lockfile|tempstate\d+)\b",
+        "Several tasks write one path. Give each its own, as in "
+        '.cache(f"rows-{tfmagic.current_task().name}"). The lock file is a leftover only of a process that '
+        "was killed while it filled the cache; to delete that of another task makes it fail, too.",
     ),
     (
         "no-parameter-servers",

@@ -14,13 +14,13 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from types import TracebackType
 from typing import Any
 
-from tfmagic.serialization.exception_attributes import notes_of, of_python, own, put
+from tfmagic.serialization.exception_attributes import encodable, notes_of, of_python, own, put
 from tfmagic.system import own_code
 
 CELL_FILE = r'File "(<?Cell In\[\d+\](?: \(\d+\))?>?|<tfcluster-\d+>)"'
@@ -109,15 +109,18 @@ class TracebackRenderer:
         tail = shorten(around.tail, limit_bytes // 3)
         return [*head, *shorten(lines, limit_bytes - _bytes_of(head) - _bytes_of(tail)), *tail]
 
-    def cut(self) -> TracebackType | None:
-        """Leave the user's frames alone in the error, for debuggers; return them."""
-        frames = own_code.users_frames(of_python(self._error, "__traceback__"))
+    def cut(self) -> list[TracebackType]:
+        """Leave the user's frames alone in the error, for debuggers; return the first of all frames."""
+        all_frames = of_python(self._error, "__traceback__")
+        frames = own_code.users_frames(all_frames)
         if frames is not None:
             put(self._error, "__traceback__", frames)
-        return frames
+        return own_code.entries_of(all_frames)[:1]
 
     def __call__(self) -> list[str]:
-        error, shell, frames = self._error, find_shell(), self.cut()
+        error, shell = self._error, find_shell()
+        self.cut()
+        frames = own_code.users_frames(of_python(error, "__traceback__"))
         try:
             if self._own is not None:
                 return list(self._own(error))
@@ -200,18 +203,33 @@ def install(shell: Any, limit_bytes: Callable[[], int] = lambda: 0) -> None:
     def show(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         error = sys.exception() if exc_tuple is None else exc_tuple[1]
         shown = None if error is None else own(error).get("_render_traceback_")
-        if isinstance(shown, TracebackRenderer):
-            shown.cut()
+        first = shown.cut() if isinstance(shown, TracebackRenderer) else []
         is_usage = issubclass(type(error), UsageError)  # of a magic in the cell: IPython shows one line
         if isinstance(shown, TracebackRenderer) and not shell.call_pdb and not is_usage:
             shell._get_exc_info(exc_tuple)  # for %tb and %debug
             limit = limit_bytes()
-            shell._showtraceback(type(error), error, shown.in_short(limit) if limit else shown())
+            lines = shown.in_short(limit) if limit else shown()
+            with _led_by(first if kwargs.get("running_compiled_code") else [], error):
+                shell._showtraceback(
+                    type(error), error, list(map(encodable, lines))
+                )  # file names and sources, too
         else:
             former(exc_tuple, *args, **kwargs)
 
     show.is_ours = True  # type: ignore[attr-defined]
     shell.showtraceback = show
+
+
+@contextlib.contextmanager
+def _led_by(first: list[TracebackType], error: Any) -> Iterator[None]:
+    """Let the frame of IPython that ran the cell lead the user's: rich.traceback drops the first one."""
+    frames = of_python(error, "__traceback__")
+    if first and frames is not None:
+        put(error, "__traceback__", own_code.linked([*first, *own_code.entries_of(frames)]))
+    try:
+        yield
+    finally:
+        put(error, "__traceback__", frames)
 
 
 def remove(shell: Any) -> None:

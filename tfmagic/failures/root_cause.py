@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
-from tfmagic.failures import hints, ipython_tracebacks
+from tfmagic.failures import hints, ipython_tracebacks, notebook_hints
 from tfmagic.failures.deaths import describe_end, died_error, line_of_death, name_signal, place_in_cell
 from tfmagic.failures.ipython_tracebacks import Explanation
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
@@ -23,6 +23,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.serialization import exceptions, tracebacks
+from tfmagic.supervisor import stall_sentences
 from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system.advice import Step, in_notebook
 
@@ -173,7 +174,8 @@ def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
             f"{Step('heal')} joins what is still cut off; then make the strategy again. Should a task keep "
             f"failing, {Step('restart')} gives new processes to all",
         )
-    return hints.find_hint(outcome.error)
+    found = hints.find_hint(outcome.error)
+    return found if found.name else notebook_hints.find_hint(outcome.error)
 
 
 def _died(task: TaskId, end: TaskExited | TaskLost, context: FailureContext) -> TaskDied:
@@ -227,7 +229,14 @@ def _timeout_error(cell: CellState, failed: Mapping[TaskId, Outcome], stacks: st
         lines += ["Where they were:", stacks]
     if cell.replaced:
         lines.append(f"{_names(cell.replaced)} had to be killed and lost the variables.")
-    lines.append(f"Give it more time with {Step('give time')}, or look for a task that waits for another.")
+    if cell.waits.endswith(stall_sentences.FOR_EVER):
+        lines.append(
+            "More time would not help: let each task come to the same collectives in the same order."
+        )
+    else:
+        lines.append(
+            f"Give it more time with {Step('give time')}, or look for a task that waits for another."
+        )
     return TaskTimeoutError("\n".join(lines))
 
 

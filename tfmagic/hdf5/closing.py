@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterator
 from typing import Any, cast
 
-from tfmagic.hdf5 import guarding, patches
-from tfmagic.hdf5.errors import FULL, PartError, reason_of
+from tfmagic.hdf5 import guarding, patches, unfinished
+from tfmagic.hdf5.errors import FULL, FileInUseError, PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED
 
 _DATASET_CACHE = 1 << 20  # bytes that HDF5 keeps of an open dataset by default: rdcc_nbytes of h5py.File
@@ -131,23 +131,30 @@ def is_full(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def written_beside(path: str) -> Iterator[Any]:
-    """Yield a new `h5py.File` that gets its name when it is whole; a failure leaves nothing.
+    """Yield a new `h5py.File` that gets its name when it is whole; a failure leaves nothing of it.
 
     It has the format of HDF5 1.8: the default, an older one, takes no attribute of 64 KiB. Raises
     FileInUseError where another process writes it, PartError where the folder or the disk does not take it.
+    What a killed writer of this name has left, such as a shared writer, is kept under another name.
     """
     import h5py
 
     beside = path + UNFINISHED
     file = h5py.File.__new__(h5py.File)
-    with guarding.naming_errors(f"{path} cannot be written", beside, "w"):
-        guarding.open_claimed(file, lambda: h5py.File.__init__(file, beside, "w", libver="v108"), beside, "w")
+    naming = guarding.naming_errors(f"{path} cannot be written", beside, "w")
+    with naming, guarding.opening(beside), guarding.opening(path):
+        unfinished.check_target(path)
+        if unfinished.exists(path) and not guarding.is_free(beside):
+            raise FileInUseError(guarding.describe_use(beside, "w"))
+        unfinished.clear(path)
+        unfinished.create(path, lambda: h5py.File.__init__(file, beside, "w", libver="v108"))
+        guarding.claim(file)
     try:
         yield file
-        with guarding.opening(beside):
+        with guarding.opening(beside), guarding.opening(path):
             reserve_end(file)
             file.close()
-            os.replace(beside, path)
+            unfinished.give_name(path)
     except BaseException as error:
         close_after(error, file)
         with contextlib.suppress(OSError):

@@ -26,6 +26,7 @@ from tfmagic.hdf5.errors import FileInUseError, PartError
 from tfmagic.hdf5.layouts import ATTRIBUTES, DATASET, GROUP, LINK, Contents, Stack, same_value
 from tfmagic.hdf5.partnames import TASK, Part, find_parts
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
+from tfmagic.system.arguments import as_path
 
 PARTS, HOW, ROWS, TASKS = "tfmagic_parts", "tfmagic_how", "tfmagic_rows", "tfmagic_tasks"
 """Attributes of the file: the tasks of its parts, and `how`; of a dataset: rows and task of each part."""
@@ -102,12 +103,12 @@ def consolidate(
         FileInUseError: A part is still being written, or another process consolidates.
         ValueError: `how` is neither "virtual" nor "copy".
     """
-    if how not in ("virtual", "copy"):
+    if not isinstance(how, str) or how not in ("virtual", "copy"):
         raise ValueError(f"how is 'virtual' or 'copy', not {how!r}")
     started = time.perf_counter()
     if expected is not None:
         expected = list(expected) if isinstance(expected, Iterable) else operator.index(expected)
-    path = os.path.abspath(os.fsdecode(base))
+    path = os.path.abspath(as_path("base", base, takes_bytes=True))
     _check_target(path, overwrite)
     recovered = tuple(recovery.recover(path)) if recover else ()
     parts, contents = _finished_parts(path), Contents()

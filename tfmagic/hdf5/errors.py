@@ -29,6 +29,6 @@ class MismatchError(TfmagicError, ValueError):
 def reason_of(error: BaseException) -> str:
     """Return the message of an error of h5py, without its addresses and times."""
     number = getattr(error, "errno", None)
-    if number:
+    if number and not isinstance(error, TfmagicError):
         return os.strerror(number)
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -21,18 +21,14 @@ import contextlib
 import fcntl
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 from tfmagic.errors import ClusterSpecError
@@ -40,8 +36,9 @@ from tfmagic.hdf5 import patches
 from tfmagic.hdf5.errors import FileInUseError, PartError, reason_of
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import state_dir
-from tfmagic.system import files
+from tfmagic.system import files, notices
 from tfmagic.system.advice import Step
+from tfmagic.system.after_import import change_module
 from tfmagic.system.open_files import find_openers, may_write
 
 _CLAIMED_BYTE = 1 << 61  # after any data
@@ -80,8 +77,11 @@ class Holder:
 
 @contextlib.contextmanager
 def opening(path: str) -> Iterator[None]:
-    """Keep other processes from opening or renaming this path; raise FileInUseError after 10 s of waiting."""
-    gate = None
+    """Keep other processes from opening or renaming this path; raise FileInUseError after 10 s of waiting.
+
+    Who takes two takes that of ``PATH.unfinished`` before that of ``PATH``, and both before any lock of h5py.
+    """
+    gate, was_inside = None, getattr(_local, "inside", False)
     try:
         with contextlib.suppress(OSError):  # of the folder
             folder = state_dir()
@@ -92,7 +92,7 @@ def opening(path: str) -> Iterator[None]:
         _local.inside = True
         yield
     finally:
-        _local.inside = False
+        _local.inside = was_inside
         if gate is not None:
             os.close(gate)
 
@@ -260,10 +260,7 @@ class Guard:
         if self._on:
             return
         self._on, _users = True, _users + 1
-        if "h5py" in sys.modules:
-            _wrap(sys.modules["h5py"])
-        elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-            sys.meta_path.insert(0, _Finder())
+        change_module("h5py", _wrap)
 
     def switch_off(self) -> None:
         """Stop guarding `h5py.File`, unless another guard is on."""
@@ -281,32 +278,12 @@ def begin_task() -> None:
         guard()
 
 
-class _Finder:
-    """Wraps h5py when it is imported, and removes itself."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: object = None) -> ModuleSpec | None:
-        if name != "h5py":
-            return None
-        sys.meta_path.remove(self)  # a finder by its method
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            _wrap(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 def _wrap(h5py: Any) -> None:
     file: Any = getattr(h5py, "File", None)  # a foreign module of this name has none
     if not isinstance(file, type) or hasattr(vars(file)["__init__"], "tfmagic_guard"):
         return
     if lines := patches.TABLE.left_out([patches.GUARD]):
-        print(f"tfmagic: {lines[0]}", file=sys.stderr)
+        notices.tell(f"tfmagic: {lines[0]}")
     else:
         type.__setattr__(file, "__init__", _guarded(vars(file)["__init__"]))
 

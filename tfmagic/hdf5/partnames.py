@@ -16,6 +16,7 @@ from tfmagic.errors import ClusterSpecError
 from tfmagic.hdf5.errors import PartError
 from tfmagic.protocol import task_context
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
+from tfmagic.system.arguments import as_path
 
 UNFINISHED = ".unfinished"
 TASK, CLUSTER = "tfmagic_task", "tfmagic_cluster"
@@ -36,7 +37,7 @@ class Part:
 
 def part_path(base: str | os.PathLike[str], task: TaskId) -> str:
     """Return the file of a task: its name comes before the base's last suffix."""
-    stem, suffix = os.path.splitext(os.fsdecode(base))  # bytes too, as h5py takes them
+    stem, suffix = os.path.splitext(as_path("base", base, takes_bytes=True))  # bytes too, as h5py takes them
     return f"{stem}.{task.name}{suffix}"
 
 
@@ -46,7 +47,7 @@ def find_parts(base: str | os.PathLike[str]) -> list[Part]:
     Raises:
         PartError: The folder cannot be read.
     """
-    folder, name = os.path.split(os.path.abspath(os.fsdecode(base)))
+    folder, name = os.path.split(os.path.abspath(as_path("base", base, takes_bytes=True)))
     stem, suffix = os.path.splitext(name)
     try:
         entries = os.listdir(folder)

@@ -2,15 +2,17 @@
 
     open ──→ results.worker-1.h5.unfinished ──close──→ results.worker-1.h5 ──consolidate──→ results.h5
                        │ killed, or the block raised
-                       └──→ stays, as the last flush() left it: named by consolidate, brought back by recover
+                       └──→ stays, as the last flush() left it: named by consolidate, brought back by recover;
+                            .abandoned when mode "w" starts again
 
 The part is written beside and renamed, so that no reader finds half a part. SWMR also keeps files readable,
 but allows no text, and no new dataset, group or attribute once it is on. What flush() has written survives
 SIGKILL (see `tfmagic.hdf5.closing.keep_flushed`), except a kill during a flush. A power cut can lose it:
-nothing is forced to the disk.
+a flush forces nothing to the disk.
 """
 
 import contextlib
+import functools
 import json
 import os
 from collections.abc import Iterator
@@ -20,12 +22,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from tfmagic.hdf5 import closing, guarding
+from tfmagic.hdf5 import closing, guarding, unfinished
 from tfmagic.hdf5.errors import FileInUseError, MismatchError, PartError, reason_of
 from tfmagic.hdf5.partnames import CLUSTER, TASK, UNFINISHED, part_path, resolve_task
 from tfmagic.hdf5.rows import check_growth, check_rows
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.task_context import TaskContext
+from tfmagic.system import notices
+from tfmagic.system.arguments import as_path
 
 _CHUNK_BYTES = 1 << 18  # a fourth of what HDF5 caches of a dataset; large enough to be read at disk speed
 _MODES = ("w", "x", "w-", "a", "r+", "r")
@@ -53,8 +57,9 @@ class TaskFile(h5py.File):
 
         Args:
             base: The file that all parts are to become, such as ``results.h5``.
-            mode: "w" makes a new part, which replaces an older one when it is closed; "x" makes one where
-                there is none; "a" continues a part, or makes one; "r+" continues one; "r" reads.
+            mode: "w" makes a new part, which replaces an older one when it is closed (what a killed task had
+                flushed is kept as ``PATH.abandoned``); "x" makes one where there is
+                none; "a" continues a part, or makes one; "r+" continues one; "r" reads.
             task: The task of the part; by default the one that runs this code, outside of a cluster worker-0.
             options: Further ones of `h5py.File`, such as ``libver``.
 
@@ -64,6 +69,7 @@ class TaskFile(h5py.File):
             ClusterSpecError: There is no such task.
             ValueError: There is no such mode.
         """
+        as_path("base", base, takes_bytes=True)
         if mode not in _MODES:
             raise ValueError(f"mode is one of {', '.join(_MODES)}, not {mode!r}")
         if options.get("driver") not in (None, "sec2"):
@@ -92,8 +98,9 @@ class TaskFile(h5py.File):
 
     def _open(self, mode: str, options: dict[str, Any]) -> None:
         # stricter than the guard: this very process must not open its part twice either
-        with guarding.opening(self._beside):
-            if not guarding.is_free(self._beside):
+        with guarding.opening(self._beside), guarding.opening(self.path):
+            unfinished.check_target(self.path)
+            if unfinished.exists(self.path) and not guarding.is_free(self._beside):
                 who = ", ".join(map(str, guarding.find_holders(self._beside))) or "another process"
                 raise FileInUseError(
                     f"{self._title} is already open for writing by {who}: close it there first, or give one "
@@ -105,12 +112,18 @@ class TaskFile(h5py.File):
                 raise PartError(f"{self._title} is there already; mode='w' replaces it")
             if mode in ("x", "w-") or (mode == "a" and not os.path.exists(self._beside)):
                 mode = "w"
-            try:
-                super().__init__(self._beside, mode, **options)
-            except BaseException:
-                if moved:
-                    os.rename(self._beside, self.path)
-                raise
+            open_file = functools.partial(super().__init__, self._beside, mode, **options)
+            if mode == "w":
+                if aside := unfinished.clear(self.path):
+                    notices.tell(f"tfmagic: {self._title} is written anew; what a killed task left: {aside}")
+                unfinished.create(self.path, open_file)
+            else:
+                try:
+                    open_file()
+                except BaseException:
+                    if moved:
+                        os.rename(self._beside, self.path)
+                    raise
             guarding.claim(self)
 
     def _take_back(self) -> bool:
@@ -187,13 +200,15 @@ class TaskFile(h5py.File):
 
         Raises:
             PartError: The disk is full. The file is closed, unfinished, as the last flush left it.
+            FileInUseError: Another process is writing the older part. Both files are kept.
         """
         if not self.id.valid:
             return
         if not self._beside:
             super().close()
             return
-        with guarding.opening(self._beside), closing.alone():  # in the order in which h5py.File is opened
+        # in the order in which h5py.File is opened
+        with guarding.opening(self._beside), guarding.opening(self.path), closing.alone():
             if not self.id.valid:  # another thread has closed it meanwhile
                 return
             with self._naming_full():
@@ -203,7 +218,11 @@ class TaskFile(h5py.File):
                     closing.give_up(self)
                     raise
             super().close()
-            os.replace(self._beside, self.path)
+            try:
+                unfinished.give_name(self.path)
+            except FileInUseError as error:
+                error.add_note(f"What this task has written is in {self._beside}")
+                raise
 
     @contextlib.contextmanager
     def _naming_full(self) -> Iterator[None]:
@@ -230,7 +249,7 @@ class TaskFile(h5py.File):
         closing.close_after(error, self)
         error.add_note(
             f"{self._title} is unfinished: {self._beside}; tfmagic.hdf5.recover takes it as it is, mode='a' "
-            "goes on with it, mode='w' starts again"
+            "goes on with it, mode='w' starts again and keeps it as PATH.abandoned"
         )
 
 

@@ -2,7 +2,7 @@
 the parts that a virtual file points to, which HDF5 does not do.
 
 HDF5 does not open a file again that a killed writer has made with ``libver="latest"`` (superblock version 3):
-"file is already open for write (may use <h5clear file> ...)". h5py has no h5clear, so `_clear_writer_mark`
+"file is already open for write (may use <h5clear file> ...)". h5py has no h5clear, so `unfinished`
 sets the property of HDF5 that h5clear sets.
 
 HDF5 reads the fill value where a part of a virtual file is gone. Worse, it then takes a file of that name in
@@ -10,18 +10,16 @@ the current folder, whatever it holds (measured on 1.14.6). A part must be besid
 searches nowhere else.
 """
 
-import ctypes
 import os
 from typing import Any
 
 import h5py
 
-from tfmagic.hdf5 import guarding
+from tfmagic.hdf5 import guarding, unfinished
 from tfmagic.hdf5.copying import rows_at_once
 from tfmagic.hdf5.errors import PartError, reason_of
 from tfmagic.hdf5.partnames import UNFINISHED, Part, find_parts
-
-_VERSION, _FLAGS = 8, 11  # bytes of the superblock (HDF5 File Format Specification 3.0, II.A)
+from tfmagic.system.arguments import as_path
 
 
 def recover(base: str | os.PathLike[str]) -> list[str]:
@@ -42,11 +40,12 @@ def recover(base: str | os.PathLike[str]) -> list[str]:
     for part in parts:
         if part.finished or part.task in finished:
             continue
-        with guarding.opening(part.path):
-            if not guarding.is_free(part.path):
+        path = part.path.removesuffix(UNFINISHED)
+        with guarding.opening(part.path), guarding.opening(path):
+            if not unfinished.exists(path) or not guarding.is_free(part.path) or os.path.lexists(path):
                 continue
             _check_readable(part)
-            os.rename(part.path, part.path.removesuffix(UNFINISHED))
+            os.rename(part.path, path)
         recovered.append(part.task.name)
     return recovered
 
@@ -60,7 +59,7 @@ def _check_readable(part: Part) -> None:
                 item[row : row + block]
 
     try:
-        _clear_writer_mark(part.path)
+        unfinished.clear_writer_mark(part.path)
         with h5py.File(part.path, "r") as file:
             read("/", file)
             file.visititems(read)
@@ -70,17 +69,6 @@ def _check_readable(part: Part) -> None:
             "It was killed before its first flush(), or in the midst of one: delete the file, and let the "
             "task write again"
         ) from error
-
-
-def _clear_writer_mark(path: str) -> None:
-    """Remove the mark "being written" of a file that a killed writer has made with ``libver="latest"``."""
-    with open(path, "rb") as file:
-        head = file.read(_FLAGS + 1)
-    if len(head) > _FLAGS and head[_VERSION] >= 3 and head[_FLAGS]:
-        access, yes = h5py.h5p.create(h5py.h5p.FILE_ACCESS), ctypes.c_bool(True)
-        hdf5 = ctypes.CDLL(h5py.h5p.__file__)
-        hdf5.H5Pset(ctypes.c_int64(access.id), b"clear_status_flags", ctypes.byref(yes))
-        h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDWR, access).close()
 
 
 def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -106,7 +94,7 @@ def missing_parts(path: str | os.PathLike[str]) -> dict[str, str]:
                 name, dataset = (text.replace("%%", "%") for text in (source.file_name, source.dset_name))
                 needs.setdefault(name, {})[dataset] = (shape, item.dtype)
 
-    path = os.fsdecode(path)
+    path = as_path("path", path, takes_bytes=True)
     with guarding.naming_errors(f"{path} cannot be read", path, "r"), h5py.File(path, "r") as file:
         file.visititems(note_sources)
     folder = os.path.dirname(os.path.realpath(path))

@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import re
-import sys
 import threading
 import time
 import uuid
@@ -25,7 +24,8 @@ from typing import Any, TypeVar, cast
 from tfmagic.logdir import owners
 from tfmagic.logdir.errors import DriverError, LogdirError
 from tfmagic.protocol import task_context
-from tfmagic.system import files, time_limits
+from tfmagic.system import files, notices, time_limits
+from tfmagic.system.arguments import as_path
 
 TIMEOUT_S = 60.0  # for a small file or a listing; for a transfer without progress, and see `_Transfer`
 _PIECE_BYTES = 8 << 20  # of S3: larger ones would be a minute without progress on a slow line
@@ -248,7 +248,8 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
         storage_options: Mapping[str, Any] | None = None,
         is_sole: bool = False,
     ):
-        self.local, self.remote = os.fspath(local), Remote(url, storage_options)
+        self.local = as_path("local", local)
+        self.remote = Remote(as_path("url", url, "a URL"), storage_options)
         self.remote.prove()
         self._claim = (  # the later run gets the place: perhaps the other one was killed
             RemoteClaim(self.remote, owners.MIRROR_NAME, owners.process_token()) if is_sole else None
@@ -315,7 +316,7 @@ class Mirror(contextlib.AbstractContextManager["Mirror"]):
             try:
                 self.push()
             except LogdirError as error:  # the next upload can succeed; close() raises
-                print(f"tfmagic: {error}", file=sys.stderr, flush=True)
+                notices.tell(f"tfmagic: {error}")
                 if self._claim is not None and self._claim.is_lost:
                     return
 

@@ -27,9 +27,11 @@ from tfmagic.logdir.mirrors import Mirror, is_remote, refuse_private
 from tfmagic.protocol import task_context
 from tfmagic.protocol.task_context import TaskContext
 from tfmagic.system import files
+from tfmagic.system.arguments import as_path, described
 
 POINTER = "tensorboard.logdir"  # in a run folder: the last base that a task gave to `tensorboard_dir`
 _MIRROR_S = 10.0
+_A_BASE = "a path or a URL"
 
 
 class TaskLogdir(str):
@@ -82,15 +84,15 @@ def task_logdir(
         LogdirError: It cannot be written, or the chief of another cluster writes to it.
         DriverError: A package for this kind of URL is missing.
     """
-    task = task or this_task()
+    task, base = _task(task), as_path("base", base, _A_BASE)
     if task is not None and not task.is_chief and task.type != "evaluator":
         path = TaskLogdir(scratch(name_for(base, f"workertemp_{task.index}")))
         path._temporary = True
         return path
     if is_remote(base):
         is_sole = task is not None and task.is_chief
-        return _mirrored(os.fspath(base), storage_options, is_sole=is_sole)
-    if os.fspath(base).startswith("gs://"):
+        return _mirrored(base, storage_options, is_sole=is_sole)
+    if base.startswith("gs://"):
         return TaskLogdir(base)
     path = TaskLogdir(prepare(base))
     if task is not None and task.is_chief:
@@ -109,9 +111,9 @@ def tensorboard_dir(
     ``%tfcluster tensorboard`` opens the last base that was given here. Arguments, result and errors are those
     of `task_logdir`.
     """
-    task = task or this_task()
-    is_url = is_remote(base) or os.fspath(base).startswith("gs://")
-    path = os.fspath(base).rstrip("/") if is_url else local(base)
+    task, base = _task(task), as_path("base", base, _A_BASE)
+    is_url = is_remote(base) or base.startswith("gs://")
+    path = base.rstrip("/") if is_url else local(base)
     if (own := task_context.services().scratch) is not None:
         with contextlib.suppress(OSError):  # the user can still type the folder
             files.replace_text(os.path.join(os.path.dirname(own), POINTER), path, 0o600)
@@ -120,6 +122,14 @@ def tensorboard_dir(
     if is_remote(base):
         return _mirrored(path, storage_options)
     return TaskLogdir(path if is_url else prepare(path))
+
+
+def _task(task: TaskContext | None) -> TaskContext | None:
+    if task is not None and not isinstance(task, TaskContext):
+        raise TypeError(
+            f"task is what tfmagic.current_task() returns, or None for this task, not {described(task)}"
+        )
+    return task or this_task()
 
 
 def this_task() -> TaskContext | None:

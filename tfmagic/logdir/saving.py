@@ -15,7 +15,6 @@ import operator
 import os
 import re
 import shutil
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,6 +24,8 @@ from tfmagic.logdir.errors import CheckpointError, LogdirError
 from tfmagic.logdir.mirrors import Remote, is_remote, refuse_private
 from tfmagic.protocol import task_context
 from tfmagic.protocol.task_context import TaskContext
+from tfmagic.system import notices
+from tfmagic.system.arguments import as_path
 from tfmagic.system.process_identity import from_json, identify
 
 CHOICE = ".tfmagic-restore"
@@ -76,7 +77,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             self._store.hold()
 
     def _open(self, base: str | os.PathLike[str], storage_options: Mapping[str, Any] | None) -> stores.Store:
-        text = os.fspath(base)
+        text = as_path("base", base, "a path or a URL")
         if is_remote(base) or text.startswith("gs://"):
             refuse_private(text)
             remote = Remote(text, storage_options)
@@ -157,10 +158,10 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             lines = [f'model_checkpoint_path: "{stores.PREFIX}-{number}"']
             lines += [f'all_model_checkpoint_paths: "{stores.PREFIX}-{step}"' for step in kept]
             stores.Store(self._store.folder).write(_STATE, "\n".join([*lines, ""]).encode())
-            files = stores.checkpoint_files(os.listdir(self._store.folder))[number]
-            if self._max_to_keep == 1:  # a power cut must not cost the new one when the last old one is gone
-                self._store.sync([*files, _STATE])
-            self._store.publish([*files, _STATE])
+            files = stores.checkpoint_files(os.listdir(self._store.folder))
+            if managed - {*kept}:  # a power cut must leave one; the oldest of those kept is there soonest
+                self._store.sync([*files.get(kept[0], ()), _STATE])
+            self._store.publish([*files[number], _STATE])
         self._warned.discard(number)
         self._managed = managed | {number}
         names = stores.checkpoint_files(self._store.names())
@@ -349,7 +350,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 if step not in self._warned:
                     self._warned.add(step)
                     line = f"tfmagic: checkpoint {step} in {self._store} is passed over: it {damage}"
-                    print(line, file=sys.stderr, flush=True)
+                    notices.tell(line)
             else:
                 return None
         raise self._too_slow()

@@ -93,13 +93,9 @@ class Store:
                 self._have.add(name)
 
     def sync(self, names: Iterable[str]) -> None:
-        """Force these local files to the disk, with their names."""
-        for path in (*(os.path.join(self.folder, name) for name in names), self.folder):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        """Force these files to the disk, with their names, if they are on one of this machine."""
+        if self._remote is None:
+            files.sync(*(os.path.join(self.folder, name) for name in names), self.folder)
 
     def forget(self) -> None:
         """Fetch all files again, since another process can have replaced them."""

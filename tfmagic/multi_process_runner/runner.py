@@ -8,7 +8,6 @@ import atexit
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +33,7 @@ from tfmagic.protocol.events import TaskExited, TaskLost
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
 from tfmagic.supervisor.one_shot_rules import Rules
+from tfmagic.system import notices
 from tfmagic.system.shared_manager import end_shared_manager
 from tfmagic.task.tensorflow.testing_setup import call_plain
 
@@ -360,7 +360,7 @@ class MultiProcessRunner:
         end_shared_manager()
         if not one_shot.wait(_SILENT_S):
             alive = ", ".join(task.name for task, known in one_shot.known.items() if known.end is None)
-            print(f"tfmagic: waiting for {alive} to end; Ctrl-C ends them", file=sys.stderr)
+            notices.tell(f"tfmagic: waiting for {alive} to end; Ctrl-C ends them")
             one_shot.wait()
 
 

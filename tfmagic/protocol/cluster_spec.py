@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from tfmagic.errors import ClusterSpecError
 from tfmagic.system.advice import did_you_mean
+from tfmagic.system.arguments import is_flag
 
 TASK_TYPES = ("chief", "worker", "ps", "evaluator")
 """The task types of TF_CONFIG, in the order in which results and displays list them."""
@@ -114,7 +115,7 @@ class ClusterShape:
                     "a port of its own, of which a machine has 65,535"
                 )
         for name, flag in (("chief", self.chief), ("evaluator", self.evaluator)):
-            if flag not in (True, False):
+            if not is_flag(flag) or flag not in (True, False):
                 raise ClusterSpecError(
                     f"a cluster has at most one {name}; pass {name}=True or False, not {flag!r}"
                 )

@@ -1,6 +1,5 @@
 """Commands: what the supervisor sends to a task process. Imperative, frozen; `events` come back."""
 
-import enum
 import sys
 from collections.abc import Mapping
 
@@ -52,7 +51,7 @@ class TaskBoot(Message, frozen=True):
         authkey: Lets it reach the managers of the user's `multiprocessing`.
         script: Imported before the first call.
         front_end: Whose words messages take for a next step.
-        is_interactive: Whether TensorFlow logs as in an interactive process.
+        is_interactive: Whether its cells come from a notebook or a prompt: TensorFlow logs as there.
         is_relayed: Whether an agent passes messages on, and no file descriptor but those of values: the
             kernel can be on another machine.
     """
@@ -79,14 +78,9 @@ class TaskBoot(Message, frozen=True):
     is_interactive: bool = False
     is_relayed: bool = False
 
-
-class Trace(enum.Enum):
-    """A part of a trace of TensorFlow's profiler."""
-
-    NONE = "none"
-    WHOLE = "this cell"
-    BEGIN = "what happens from this cell on"
-    END = "what happened since the cell that began it"
+    def __repr__(self) -> str:
+        """Return the task alone: tools that show the values of all frames would print the environment."""
+        return f"TaskBoot({self.task}, {self.attempt})"
 
 
 class RunCell(Message, frozen=True):
@@ -106,11 +100,10 @@ class RunCell(Message, frozen=True):
         exits: End the process with the cell; its exit code tells how the cell ended.
         group: Cells of one group meet at barriers as if they were one.
         prompt: The notebook's number of the cell, or 0.
-        trace: The part of a trace of TensorFlow's profiler that this cell is.
-        trace_s: How long the trace lasts, at most.
         aside: A question of tfmagic's own, which is not the last cell for errors and pictures.
-        watch: A variable of which a digest is taken at each step.
-        track_fit: Whether `model.fit` reports to `tfmagic.track`.
+        extras: What features send along, by their names.
+        early_settings: A packed call that makes settings of the notebook before its variables are bound.
+        settings: A packed call that makes others after that.
     """
 
     cell: int
@@ -128,11 +121,15 @@ class RunCell(Message, frozen=True):
     exits: bool = False
     group: int = 0
     prompt: int = 0
-    trace: Trace = Trace.NONE
-    trace_s: float = 0.0
-    track_fit: bool = True
-    watch: str = ""
+    extras: Mapping[str, bytes] = {}
     aside: bool = False
+    early_settings: Packed | None = None
+    settings: Packed | None = None
+
+    @property
+    def packs(self) -> tuple[Packed | None, ...]:
+        """All packed values that it carries."""
+        return (*self.names, self.call, self.early_settings, self.settings)
 
     @property
     def is_users(self) -> bool:

@@ -14,7 +14,6 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
 from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Handle, Message, Packed, PackedError, Record
-from tfmagic.protocol.task_profile import TaskProfile
 
 FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
 
@@ -92,14 +91,15 @@ class LineReached(_OfCell, frozen=True):
     """A look found the cell at this line of this file; most lines are never seen.
 
     Attributes:
-        inside: The call in which it has been for a while, such as ``time.sleep`` or ``all_reduce``; else "".
-        wait: The kind of wait that this call is, if it is known.
+        inside, wait: The call in which it has been for a while, such as ``time.sleep``, and its kind of wait.
+        caught: Whether KeyboardInterrupt was raised in the cell, which goes on.
     """
 
     filename: str
     line: int
     inside: str = ""
     wait: Wait = Wait.NONE
+    caught: bool = False
 
 
 class BarrierReached(_OfTask, frozen=True):
@@ -126,11 +126,7 @@ class InputWanted(_OfCell, frozen=True):
 
 
 class SocketSent(_OfCell, frozen=True):
-    """The cell sent a socket to a listener of the supervisor, which knows what the request means.
-
-    `group` is the group of the cell, `members` are the tasks that run it together. A task on another machine
-    sends no handle: its request says where it listens.
-    """
+    """The cell of `members` and `group` sent a socket; on another machine, the request has an address."""
 
     group: int
     members: tuple[TaskId, ...]
@@ -156,9 +152,8 @@ class CellReturned(_OfCell, frozen=True):
         lost_bytes: How much of the output could not be written, since the disk is full.
         lost_where: The host and folder of that disk; "" if it is the notebook's.
         steps: How often the cell called the tf.function that it called most often.
-        watched: Digests of the watched variable at the beginning of each of these steps, and at the end.
-        trained: Some numbers of the weights that `fit` has trained with other tasks.
-        profile: Where its time went, if that was asked for.
+        extras: What features report, by their names.
+        goes_on: Whether code of the user's still runs in a thread.
     """
 
     seconds: float
@@ -171,9 +166,8 @@ class CellReturned(_OfCell, frozen=True):
     lost_bytes: int = 0
     lost_where: str = ""
     steps: int = 0
-    trained: bytes = b""
-    watched: bytes = b""
-    profile: TaskProfile | None = None
+    extras: Mapping[str, bytes] = {}
+    goes_on: bool = False
 
 
 class CellRaised(_OfCell, frozen=True):
@@ -184,9 +178,8 @@ class CellRaised(_OfCell, frozen=True):
         bound: False if the variables of the cell could not be unpickled.
         raised_at: When, on the monotonic clock of the kernel's machine, in seconds: it orders failures.
         stopped: Whether the strategies that the task has made cannot go on since this cell.
-        watched: See `CellReturned`.
         lost_peers: Whether its TensorFlow takes living peers for dead, and does so until it is reset.
-        profile: As of `CellReturned`.
+        extras: As of `CellReturned`.
     """
 
     seconds: float
@@ -200,8 +193,7 @@ class CellRaised(_OfCell, frozen=True):
     raised_at: float = 0.0
     stopped: bool = False
     lost_peers: bool = False
-    watched: bytes = b""
-    profile: TaskProfile | None = None
+    extras: Mapping[str, bytes] = {}
 
 
 def not_sent(task: TaskId, attempt: int, cell: int, log_end: int, error: str) -> CellRaised:
@@ -319,13 +311,14 @@ class LaunchRequested(Message, frozen=True):
 class CellRequested(Message, frozen=True):
     """The user wants to run a cell; it ends when every task has ended its part.
 
-    Each task runs its cells in the order of request.
+    Each task runs its cells in the order of request. A cell is `attended` if a thread waits for its end.
     """
 
     cell: int
     commands: Mapping[TaskId, RunCell]
     timeout_s: float | None = None
     keep_going: bool = False
+    attended: bool = False
 
 
 class GroupChanged(Message, frozen=True):

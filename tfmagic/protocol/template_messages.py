@@ -6,19 +6,15 @@ from tfmagic.protocol.payload import Handle, Message
 
 
 class ForkLauncher(Message, frozen=True):
-    """Fork a launcher, and a keeper, for the kernel that asks.
+    """Fork a launcher, and a keeper, for the kernel that asks. Which process that is, the system says.
 
     Attributes:
         output: The file that gets what the launcher writes.
-        kernel: A pidfd of the kernel.
-        facts: What the kernel has inherited; see `tfmagic.system.inherited_facts`.
         path: Its `sys.path`.
         mark: Identifies all processes below the launcher; see `tfmagic.runs.orphans`.
     """
 
     output: Handle
-    kernel: Handle
-    facts: Mapping[str, str]
     environ: Mapping[str, str]
     path: tuple[str, ...]
     cwd: str

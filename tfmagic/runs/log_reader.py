@@ -8,11 +8,11 @@ through a `Screen`, so that no control character reaches a reader and a progress
 
 import contextlib
 import os
-import re
 import struct
+import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tfmagic.protocol.cluster_spec import TaskId
@@ -25,7 +25,11 @@ PREFIX_COLUMNS = 14  # as TensorFlow's multi_process_runner pads "[worker-0]:"
 _PIECE_BYTES = 1 << 18
 _SPAN = struct.Struct("<QQ")
 _OUT_OF_ORDER = 64
+_PATIENCE_S = 10.0
 _LONG_LINE_BYTES = 4096  # the average line of a log is shorter
+
+Choice = Callable[[Iterable[str]], Iterable[str]]
+"""Yields some of these lines."""
 
 
 def prefix(task: TaskId | str) -> str:
@@ -93,16 +97,36 @@ class LogFollower:
 class ErrorSpans:
     """Knows which parts of a task's log its Python error stream has written.
 
-    The task appends the two offsets of each write to a file: see `tfmagic.task.streams`.
+    The task appends the two offsets of each write to a file: see `tfmagic.task.streams`. Before the write, it
+    notes an offset that the text cannot be before, with a 0: a task can be held up between text and offsets.
     """
 
     def __init__(self, log_path: Path):
         self._file = LogFollower(log_path.with_suffix(STDERR))
+        self._held, self._held_since = -1, 0.0
         self._spans: list[tuple[int, int]] = []
         self._end = -1  # the offset in the log up to which spans were asked for
 
     def close(self) -> None:
         self._file.close()
+
+    def known_end(self, start: int, end: int) -> int:
+        """Return up to which offset, between these two, the parts can be told apart.
+
+        It is `end` after some seconds, also where a write does not end: its process may have been killed.
+        """
+        count = file_size(self._file.path) // _SPAN.size
+        last = self._file.peek(max(count - _OUT_OF_ORDER, 0) * _SPAN.size, _OUT_OF_ORDER * _SPAN.size)
+        begun: deque[int] = deque()
+        for offset, text_end in _SPAN.iter_unpack(last[: len(last) // _SPAN.size * _SPAN.size]):
+            if not text_end:
+                begun.append(offset)
+            elif begun:
+                begun.popleft()
+        held = min(max(start, min(begun, default=end)), end)
+        if held != self._held:
+            self._held, self._held_since = held, time.monotonic()
+        return held if time.monotonic() - self._held_since < _PATIENCE_S else end
 
     def split(self, start: int, data: bytes) -> Iterator[tuple[bool, bytes]]:
         """Yield the parts of the log's bytes from `start` on, each with whether it is of the error stream."""
@@ -228,7 +252,7 @@ class LogReader:
         """
         is_text = self._stream is None
         while (chunk := self.log.read(max_bytes, end)) and is_text:
-            is_text = not has_controls(bytes(self._partial[-1:]) + chunk)
+            is_text = not has_controls(bytes(self._partial[-3:]) + chunk)  # a character can be cut
             if not is_text or b"\n" in chunk or len(self._partial) + len(chunk) > self._whole_bytes:
                 break
             self._partial += chunk
@@ -324,11 +348,11 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def log_lines(
-    path: Path, task: TaskId, tail: int | None = None, pattern: re.Pattern[str] | None = None
+    path: Path, task: TaskId, tail: int | None = None, choose: Choice | None = None
 ) -> Iterator[str]:
     """Yield the lines of `find_lines`, prefixed."""
     head = prefix(task)
-    return (f"{head}{line}\n" for line in find_lines(path, tail, pattern))
+    return (f"{head}{line}\n" for line in find_lines(path, tail, choose))
 
 
 def tail_lines(
@@ -340,13 +364,13 @@ def tail_lines(
     return [plain_text(row) for row in rows[max(len(rows) - count, 0) :]]
 
 
-def find_lines(path: Path, tail: int | None = None, pattern: re.Pattern[str] | None = None) -> Iterator[str]:
-    """Yield the lines of a log that match, or the last `tail` of them; in constant memory."""
-    if tail is not None and pattern is None:
+def find_lines(path: Path, tail: int | None = None, choose: Choice | None = None) -> Iterator[str]:
+    """Yield the lines of a log that `choose` yields, or the last `tail` of them; in constant memory."""
+    if tail is not None and choose is None:
         yield from tail_lines(path, tail, max(_PIECE_BYTES, tail * _LONG_LINE_BYTES))
         return
     rows = (plain_text(row) for row in read_rows(path))
-    lines = (line for line in rows if pattern is None or pattern.search(line))
+    lines = rows if choose is None else choose(rows)
     yield from lines if tail is None else deque(lines, maxlen=tail)
 
 

@@ -29,9 +29,21 @@ _BY_ITSELF = (
     r"TF-TRT Warning: Could not find TensorRT"
 )
 _NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF})")
+_RECORD = re.compile(
+    rf"{_NOISE.pattern}|[IWEF]\d{{4}} [\d:.]+ +\d+ [\w.]+:\d+\] |"
+    r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] [\w./]+:\d+\] |"
+    # further lines of a record about a peer that is gone
+    r"The tasks have crashed\. |Additional GRPC error information |:UNKNOWN:|"
+    r"The error could be from a previous operation\.|.*\[type\.googleapis\.com/tensorflow\."
+)
 _STARTS = frozenset("IWE0123456789/T")  # the first character excludes most lines
 
 
 def is_noise(text: str) -> bool:
     """Check whether this line, without colours, is TensorFlow's noise."""
     return text[:1] in _STARTS and _NOISE.match(text) is not None
+
+
+def is_record(text: str) -> bool:
+    """Check whether TensorFlow's own log has this line, of any level: a noise, a warning or an error."""
+    return _RECORD.match(text) is not None

@@ -103,6 +103,16 @@ class Place:
         note = {**me.as_json(), "python": sys.executable, "started": time.time(), "until": until}
         files.replace_text(f"{self.path}{_NOTE}", json.dumps(note), 0o600)
 
+    def is_noted(self) -> bool:
+        """Check whether others find this process: the note can have been deleted or damaged, with its folder.
+
+        A place that another process has taken since is left to it.
+        """
+        note = _read(Path(f"{self.path}{_NOTE}"))
+        is_own = bool(note) and from_json(note) == identify(os.getpid())
+        self._is_removed |= bool(note) and not is_own
+        return is_own
+
     def open(self) -> None:
         """Let kernels find a template that answers at once."""
         os.rename(f"{self.path}{NEW}", self.path)

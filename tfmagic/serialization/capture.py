@@ -4,7 +4,8 @@
                                                              and the further names that they need
          ──→ those that a task does not have in this version ──→ pickled together ──→ Packed
 
-Other variables of the notebook are not read. Sent values are remembered by digest, so a variable travels
+Other variables of the notebook are not read, unless the cell asks for all of them (`all_names`): then those
+travel that can. Sent values are remembered by digest, so a variable travels
 again only after it has changed. A task that has changed its copy keeps its copy. All of this runs on the
 notebook's main thread, before anything is sent.
 
@@ -16,6 +17,7 @@ it.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import linecache
 import os
@@ -24,20 +26,27 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import packing, pickling, process_bound, user_modules, versions
+from tfmagic.serialization import (
+    culprits,
+    packing,
+    pickling,
+    process_bound,
+    reductions,
+    user_modules,
+    versions,
+)
+from tfmagic.serialization.all_names import ALL_NAMES, names_asked_by
 from tfmagic.serialization.free_names import global_names
 from tfmagic.serialization.task_names import NOTHING, Captured, TaskNames, Variable
 from tfmagic.system.advice import Step, in_notebook
 from tfmagic.system.memory import format_bytes
 
-_SHELL_NAMES = frozenset({"In", "Out", "get_ipython", "exit", "quit", "open", "_", "__", "___"})
 _SHELL_PATTERN = re.compile(
-    r"_i*|_i?\d+|_(dh|oh|ih|exit_code)"
+    r"_i+|_i\d+|_(dh|oh|ih|exit_code)"
     r"|__(annotations|builtins?|cached|doc|file|IPYTHON|loader|name|package|session|spec)__"  # of any module
 )
 _SMALL_BYTES = 1 << 16
@@ -62,6 +71,7 @@ class _Identity:
     __hash__ = None  # type: ignore[assignment]  # it is only compared
 
 
+@reductions.once()
 def capture(
     wanted: Iterable[str],
     pushed: Iterable[str],
@@ -71,6 +81,7 @@ def capture(
     limit_bytes: int,
     *,
     known: dict[str, Variable] | None = None,
+    left_out: dict[str, Variable] | None = None,
 ) -> dict[Any, Captured]:
     """Pack, for each task, the variables that it needs and does not have.
 
@@ -85,6 +96,7 @@ def capture(
         tasks: What each task has. The variables that are packed count as unknown from here on.
         limit_bytes: For all captured variables together.
         known: The functions and classes that were examined before, by name.
+        left_out: Gets the variables that do not travel with a cell that asks for all names.
 
     Raises:
         CaptureError: Names every variable that cannot travel, with its type and its size or the reason.
@@ -98,9 +110,14 @@ def capture(
         )
     has = tuple(tasks.values())
     known = {} if known is None else known
-    variables, is_new = _examine(
-        {*wanted, *pushed}, pushed, namespace, main=main, has=has, known=known, limit=limit_bytes
+    look = functools.partial(
+        _examine, pushed=pushed, namespace=namespace, main=main, has=has, known=known, limit=limit_bytes
     )
+    variables: dict[str, Variable] = {}
+    is_new = look({*wanted, *pushed}, variables)
+    if ALL_NAMES in wanted or any(ALL_NAMES in v.needs for v in variables.values()):
+        every = frozenset(namespace).union(*(names.sent for names in has))
+        is_new |= _add_all(every, variables, look, limit_bytes, {} if left_out is None else left_out)
     if not is_new:  # as in most calls of a function
         return dict.fromkeys(tasks, NOTHING)
     missing = {task: _missing(variables, pushed, names) for task, names in tasks.items()}
@@ -136,20 +153,22 @@ def _replaced(names: Iterable[str], variables: Mapping[str, Variable]) -> frozen
 
 
 def _examine(
-    wanted: set[str],
+    wanted: Iterable[str],
+    found: dict[str, Variable],
     pushed: tuple[str, ...],
     namespace: Mapping[str, Any],
-    *,
     main: Mapping[str, Any],
+    *,
     has: tuple[TaskNames, ...],
     known: dict[str, Variable],
     limit: int,
-) -> tuple[dict[str, Variable], bool]:
-    """Return every variable that must go to a task, and the variables that these need.
+    refuses: bool = True,
+) -> bool:
+    """Find every variable that must go to a task, and the variables that these need.
 
-    Also return whether one of them is not a definition that every task has.
+    Return whether one of them is not a definition that every task has. With `refuses`, raise CaptureError for
+    a variable whose class raises.
     """
-    found: dict[str, Variable] = {}
     is_new = False
     queue = sorted(wanted)
     while queue:
@@ -157,23 +176,69 @@ def _examine(
         is_pushed = name in pushed
         if name in found or not (name in namespace or any(name in h.sent for h in has)):
             continue
-        is_shells = name in _SHELL_NAMES or _SHELL_PATTERN.fullmatch(name)
-        if not is_pushed and (is_shells or all(h.has_own(name) for h in has)):
+        if not is_pushed and (_is_shells(name, namespace) or all(h.has_own(name) for h in has)):
             continue
         value, before = namespace.get(name, pickling.Deleted), known.get(name)
-        is_definition = not is_pushed and pickling.is_definition(value)
-        version = versions.version_of(value, main, limit) if is_definition else None
-        # pickling a definition takes 1 ms; one that must be sent can need other names after a change in place
-        is_same = before is not None and before.value is value and before.version == version
-        if before is not None and is_same and not any(h.lacks(before) for h in has):
-            found[name] = before
-        else:
-            is_new = True
-            found[name] = _examine_one(name, value, main, None if is_pushed else limit, version)
-            if is_definition and not found[name].problem:
-                known[name] = found[name]
+        try:
+            is_definition = not is_pushed and pickling.is_definition(value)
+            version = versions.version_of(value, main, limit) if is_definition else None
+            # pickling a definition takes 1 ms; one that must be sent can need other names after a change
+            is_same = before is not None and before.value is value and before.version == version
+            if before is not None and is_same and not any(h.lacks(before) for h in has):
+                found[name] = before
+            else:
+                is_new = True
+                found[name] = _examine_one(name, value, main, None if is_pushed else limit, version)
+                if is_definition and not found[name].problem:
+                    known[name] = found[name]
+        except culprits.RAISED as error:  # a class that raises for `isinstance`, for a comparison
+            found[name] = Variable(name, value, None, 0, problem=culprits.describe(error))
+            if refuses:
+                _refuse([found[name]], (), 0)
         queue += found[name].needs
-    return found, is_new
+    return is_new
+
+
+def _add_all(
+    names: Collection[str],
+    variables: dict[str, Variable],
+    look: Callable[..., bool],
+    limit_bytes: int,
+    left_out: dict[str, Variable],
+) -> bool:
+    """Add those of these names that can travel, the small ones first, and that refer to none that cannot.
+
+    Return whether one of them is new.
+    """
+    found = dict(variables)
+    is_new = look(names, found, refuses=False)
+    more = sorted((found[name] for name in found.keys() - variables), key=lambda v: (v.size_bytes, v.name))
+    room = limit_bytes - sum(v.size_bytes for v in variables.values())
+    for variable in more:
+        if variable.problem or variable.size_bytes > room:
+            left_out[variable.name] = found.pop(variable.name)
+        else:
+            room -= variable.size_bytes
+    while refers := [v for v in more if v.name in found and (v.links | v.held) & left_out.keys()]:
+        left_out |= {variable.name: found.pop(variable.name) for variable in refers}
+    variables.update(found)
+    return is_new
+
+
+def _is_shells(name: str, namespace: Mapping[str, Any]) -> bool:
+    """Check whether a name is IPython's in the notebook; a task has one of its own."""
+    if _SHELL_PATTERN.fullmatch(name):
+        return True
+    value, outputs = namespace.get(name), namespace.get("_oh", {})
+    if name in ("In", "Out"):
+        return value is namespace.get("_ih" if name == "In" else "_oh", namespace)
+    if name in ("get_ipython", "exit", "quit", "open"):
+        of = value.__self__ if isinstance(value, types.MethodType) else value
+        home = getattr(of, "__globals__", {}).get("__name__") or process_bound.home_of(type(of))
+        return str(home).startswith(("IPython", "ipykernel"))
+    if re.fullmatch(r"_{1,3}", name):
+        return (type(value) is str and not value) or any(value is output for output in outputs.values())
+    return bool(re.fullmatch(r"_\d+", name)) and value is outputs.get(int(name[1:]), namespace)
 
 
 def _examine_one(
@@ -199,8 +264,8 @@ def _examine_one(
         return Variable(
             name, value, None, max(_estimate_bytes(value), (limit_bytes or 0) + 1), problem="size"
         )
-    except Exception as error:  # the user's own __reduce__ can raise anything
-        return Variable(name, value, None, 0, problem=_describe(error))
+    except culprits.RAISED as error:  # the user's own __reduce__ can raise anything
+        return Variable(name, value, None, 0, problem=culprits.explain(value, culprits.describe(error), main))
     if version is None and limit_bytes is not None:  # what is pushed is sent in any case
         digest = hashlib.sha256(pickled.stream)
         for buffer in pickled.buffers:
@@ -208,24 +273,20 @@ def _examine_one(
         # a cell that binds an equal object again wants it as it is here, also if a task has changed its own
         is_kept = type(value) not in pickling.IMMUTABLES and pickled.size_bytes <= _KEPT_BYTES
         version = (_Identity(type(value)), digest.digest(), _Identity(value) if is_kept else None)
-    names, files = _used_by(pickled.by_value.functions)
+    names, files = used_by(pickled.by_value.functions)
     needs = names | links | pickled.held
     return Variable(
         name, value, version, pickled.size_bytes, needs, frozenset(links), pickled.held, files=files
     )
 
 
-def _describe(error: Exception) -> str:
-    reason = " ".join(str(error).split())[:300]
-    if isinstance(error, process_bound.StaysHere):
-        return reason
-    return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
-
-
-def _used_by(functions: Iterable[types.FunctionType]) -> tuple[frozenset[str], frozenset[str]]:
+def used_by(functions: Iterable[types.FunctionType]) -> tuple[frozenset[str], frozenset[str]]:
     """Return the names that functions of the notebook read there, and the files of their code."""
+    functions = tuple(functions)
     codes = [function.__code__ for function in functions]
-    return frozenset[str]().union(*map(global_names, codes)), frozenset(code.co_filename for code in codes)
+    asked = [names_asked_by(f.__code__) for f in functions if f.__globals__.get("__name__") == "__main__"]
+    names = frozenset[str]().union(*map(global_names, codes), *asked)
+    return names, frozenset(code.co_filename for code in codes)
 
 
 def _refuse(variables: Iterable[Variable], pushed: tuple[str, ...], limit_bytes: int) -> None:
@@ -301,62 +362,6 @@ def _pack(
     # the task has the others by then
     pickled = pickling.dump_names(values, main, lambda name: name in variables and name not in names)
     return (packing.pack(pickled),)
-
-
-@dataclass(frozen=True, slots=True)
-class PackedCall:
-    """A pickled call."""
-
-    packed: Packed
-    needs: frozenset[str]  # names on the task
-    files: frozenset[str]  # of its functions
-
-
-_linked_calls: dict[str, PackedCall] = {}  # without arguments, by the name of what is called
-
-
-def pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
-    """Pack (function, args, kwargs).
-
-    What is called travels by its name if `main` has it. Without arguments the pickle is always the same then.
-
-    Raises:
-        CaptureError: Names the part that cannot be pickled.
-    """
-    function, args, kwargs = call
-    name = "" if args or kwargs else pickling.name_in(function, main)
-    if not name:
-        return _pack_call(call, main)
-    if name not in _linked_calls:
-        _linked_calls[name] = _pack_call(call, main)
-    return _linked_calls[name]
-
-
-def _pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
-    needs: set[str] = set()
-
-    def link(name: str) -> bool:
-        needs.add(name)
-        return True
-
-    try:
-        pickled = pickling.dumps(call, main, link)
-        packed = packing.pack(pickled)
-    except Exception as error:  # the user's own __reduce__ can raise anything
-        error.__traceback__ = pickling.frames_below(error.__traceback__)
-        function, args, kwargs = call
-        parts = {"the function": function, **{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
-        for label, part in parts.items():
-            try:
-                pickling.dumps(part, main, lambda name: True)
-            except Exception as problem:  # as above
-                raise CaptureError(
-                    f"{label} ({type(part).__qualname__}) cannot travel to the tasks: {_describe(problem)}; "
-                    "nothing was run. Create it inside the function, so that each task makes its own."
-                ) from error
-        raise CaptureError(f"the call cannot travel to the tasks: {error}; nothing was run") from error
-    names, files = _used_by(pickled.by_value.functions)
-    return PackedCall(packed, names.union(needs), files)
 
 
 def _estimate_bytes(value: Any) -> int:

@@ -279,7 +279,7 @@ def _without_init_subclass(bases: Iterable[Any]) -> Iterator[None]:
 def reduce_type_variable(variable: Any) -> Reduced | None:
     """Return how `pickle` rebuilds a type variable; None if its module has it."""
     module, name = variable.__module__, variable.__name__
-    if module != "__main__" and getattr(sys.modules.get(module), name, None) is variable:
+    if module != "__main__" and getattr(sys.modules.get(str(module)), name, None) is variable:
         return None
     args: tuple[Any, ...] = ()
     options: dict[str, Any] = {}

@@ -47,7 +47,8 @@ SINGLE_DISPATCH = frozenset({"registry", "dispatch", "register", "_clear_cache"}
 
 def is_importable(obj: Any) -> bool:
     """Check whether a module has this function or class under its name."""
-    return is_found(obj, getattr(obj, "__module__", None), getattr(obj, "__qualname__", ""))
+    path = getattr(obj, "__qualname__", None)  # an object of the user's can return anything
+    return isinstance(path, str) and is_found(obj, getattr(obj, "__module__", None), path)
 
 
 def is_found(obj: Any, module: str | None, path: str) -> bool:
@@ -55,7 +56,7 @@ def is_found(obj: Any, module: str | None, path: str) -> bool:
     found: Any = sys.modules.get(str(module)) if module != "__main__" else None
     for name in path.split("."):
         found = getattr(found, name, None)
-    return found is obj
+    return found is obj and obj is not None  # what is not found is None, too
 
 
 def find(module: str, path: str) -> Reduced:
@@ -286,9 +287,27 @@ def _make_single_dispatch(default: Any, others: list[tuple[type, Any]]) -> Any:
 def _reduce_lru_cache(cache: Any) -> Reduced:
     if is_importable(cache):
         return find(cache.__module__, cache.__qualname__)
-    made = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters"}
+    made = {*functools.WRAPPER_ASSIGNMENTS, "__wrapped__", "cache_parameters", "cache_clear"}
     own = {name: value for name, value in vars(cache).items() if name not in made}
     return _make_lru_cache, (cache.__wrapped__, cache.cache_parameters()), own or None
+
+
+class _Clears:
+    """Takes the place of a cache's `cache_clear`, and counts its calls."""
+
+    def __init__(self, clear: Callable[[], None]):
+        self._clear, self.count = clear, 0
+
+    def __call__(self) -> None:
+        self._clear()
+        self.count += 1
+
+
+def clears_of(cache: Any) -> int:
+    """Return how often a cache was cleared since this was asked first: nothing else tells it."""
+    if not isinstance(clear := vars(cache).get("cache_clear"), _Clears):
+        clear = cache.cache_clear = _Clears(cache.cache_clear)
+    return clear.count
 
 
 def _make_lru_cache(function: Any, parameters: dict[str, Any]) -> Any:

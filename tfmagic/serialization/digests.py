@@ -17,13 +17,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfmagic.protocol.payload import Record
+from tfmagic.serialization.process_bound import home_of
 
 _MOST_PARTS = 2_000
 _MOST_ROWS = 1_000_000
 _MOST_DEPTH = 8
 _TEXT = 200
-DIGEST_BYTES = 8
+_DIGEST_BYTES = 8
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_NUMBER = re.compile(r"_\d+(?=[/_]|$)")  # of a layer: Keras counts what a process has made
 
 
 class Part(Record, frozen=True):
@@ -35,6 +37,8 @@ class Part(Record, frozen=True):
         text: The value of a short part, else "".
         is_array: Whether the values can be compared number by number.
         is_hidden: Whether it shows nothing but its type, as a generator does.
+        unnumbered: The path of a weight without the numbers of its layers, which differ between a process
+            that has made other models before and one that was started again; "" if it is no weight.
     """
 
     kind: str
@@ -42,6 +46,7 @@ class Part(Record, frozen=True):
     text: str = ""
     is_array: bool = False
     is_hidden: bool = False
+    unnumbered: str = ""
 
 
 def parts_of(name: str) -> dict[str, Part]:
@@ -50,7 +55,7 @@ def parts_of(name: str) -> dict[str, Part]:
     Raises:
         NameError: There is no such variable.
     """
-    return {path: _describe(value) for path, value in _walk(lookup(name))}
+    return {path: _describe(value, path) for path, value in _walk(lookup(name))}
 
 
 def arrays_of(name: str, paths: tuple[str, ...]) -> dict[str, Any]:
@@ -86,15 +91,6 @@ def rows_of_value(value: Any) -> list[bytes]:
             dtype = str(array.dtype).encode()
             found += [_hash(dtype, row.tobytes()) for row in array[: _MOST_ROWS - len(found)]]
     return found
-
-
-def digest_of(name: str) -> bytes:
-    """Return one digest of a variable; b"" if there is none of that name, or it cannot be read now."""
-    try:
-        parts = [(path, _describe(value).digest) for path, value in _walk(lookup(name))]
-    except Exception:  # of the user's objects
-        return b""
-    return _hash(repr(parts).encode())
 
 
 def lookup(name: str) -> Any:
@@ -134,7 +130,7 @@ def _children(value: Any) -> dict[str, Any] | None:
         return {str(name): item for name, item in zip(names, value, strict=True)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    module = type(value).__module__
+    module = home_of(type(value))
     if hasattr(value, "element_spec") and hasattr(value, "options"):
         return _dataset(value)
     if module.startswith("pandas") and hasattr(value, "columns"):
@@ -143,7 +139,7 @@ def _children(value: Any) -> dict[str, Any] | None:
         return {str(name): losses for name, losses in value.history.items()}
     weights = getattr(value, "weights", None)
     if isinstance(weights, list) and weights:
-        names = [str(getattr(w, "path", "") or getattr(w, "name", "")) for w in weights]
+        names = list(map(_name_of_weight, weights))
         unique = [name if names.count(name) == 1 else f"{name}#{n}" for n, name in enumerate(names)]
         return dict(zip(unique, weights, strict=True))
     local = getattr(value, "values", None)
@@ -154,10 +150,19 @@ def _children(value: Any) -> dict[str, Any] | None:
     return _attributes(value) or None
 
 
+def _name_of_weight(weight: Any) -> str:
+    return str(getattr(weight, "path", "") or getattr(weight, "name", ""))
+
+
+def _unnumbered(path: str, value: Any) -> str:
+    own = _name_of_weight(value) if hasattr(value, "trainable") else ""
+    return f"{path.removesuffix(own)}{_NUMBER.sub('', own)}" if own and path.endswith(own) else ""
+
+
 def _attributes(value: Any) -> dict[str, Any]:
     """Return the attributes of an object of the user's classes that has no repr of its own."""
     kind: Any = type(value)
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    file = getattr(sys.modules.get(home_of(kind)), "__file__", None) or ""
     if kind.__repr__ is not object.__repr__ or "site-packages" in file:
         return {}
     found = dict(getattr(value, "__dict__", {}))
@@ -195,20 +200,21 @@ def _array(value: Any) -> Any:
         found = numpy.asarray(value)
     elif callable(getattr(value, "numpy", None)) and hasattr(value, "dtype") and hasattr(value, "shape"):
         found = numpy.asarray(value.numpy())
-    elif type(value).__module__.startswith("pandas") and hasattr(value, "array"):  # a series
+    elif home_of(type(value)).startswith("pandas") and hasattr(value, "array"):  # a series
         found = value.to_numpy()
     else:
         return None
     return None if found.dtype == object else found
 
 
-def _describe(value: Any) -> Part:
+def _describe(value: Any, path: str) -> Part:
     array = _array(value)
     if array is not None:
         kind = f"{array.dtype} {list(array.shape)}" if array.ndim else str(array.dtype)
         is_number = array.dtype.kind in "biufc"
         text = str(array.item()) if not array.ndim else ""
-        return Part(kind, _hash(kind.encode(), array.tobytes()).hex(), text, is_number)
+        digest = _hash(kind.encode(), array.tobytes()).hex()
+        return Part(kind, digest, text, is_number, unnumbered=_unnumbered(path, value))
     text = repr(value)
     kind = type(value).__name__
     is_number = isinstance(value, numbers.Number)
@@ -218,7 +224,7 @@ def _describe(value: Any) -> Part:
 
 
 def _hash(*pieces: bytes) -> bytes:
-    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for piece in pieces:
         digest.update(piece)
     return digest.digest()

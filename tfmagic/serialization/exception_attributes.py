@@ -30,3 +30,15 @@ def notes_of(error: BaseException) -> list[Any]:
     """Return the notes of an exception, past its class."""
     notes = own(error).get("__notes__")
     return notes if isinstance(notes, list) else []
+
+
+def encodable(text: str) -> str:
+    """Return the text as ipykernel can send it: half of a surrogate pair is escaped.
+
+    Those that stand for bytes in the name of a file stay.
+    """
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text

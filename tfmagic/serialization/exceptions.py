@@ -18,6 +18,7 @@ from typing import Any
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import frame_variables, pickling
 from tfmagic.serialization.exception_attributes import add_note as add_note
+from tfmagic.serialization.exception_attributes import encodable as encodable
 from tfmagic.serialization.exception_attributes import notes_of as notes_of
 from tfmagic.serialization.exception_attributes import of_python as of_python
 from tfmagic.serialization.exception_attributes import own as own
@@ -83,6 +84,9 @@ def clip(text: str, limit: int) -> str:
 
 def pack_object(error: BaseException, message: str, trip: Trip) -> tuple[bytes | None, list[str]]:
     """Return the pickled exception, or None if it cannot travel; and notes on its parts that stay."""
+    said = type(error).__qualname__ + message
+    if encodable(said) != said:  # the kernel could not send its reply
+        return None, []
     attributes = own(error)
     noted = {name: attributes.pop(name) for name in _LEFT_BEHIND if name in attributes}
     try:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from tfmagic.serialization.exception_attributes import encodable
 from tfmagic.system import time_limits
 from tfmagic.system.advice import Step
 
@@ -87,7 +88,7 @@ def copy_frames(frames: Iterable[FrameType]) -> dict[int, tuple[dict[str, Any], 
 def _names_in(frame: FrameType) -> Iterable[str]:
     """Return the names in the code of a frame; of a cell, those of all its statements."""
     code, is_module = frame.f_code, frame.f_locals is frame.f_globals
-    source = linecache.getlines(code.co_filename) if is_module else ()
+    source = linecache.getlines(encodable(code.co_filename)) if is_module else ()
     return {*code.co_names, *re.findall(r"[^\W\d]\w*", "".join(source))}
 
 

@@ -26,8 +26,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import dill
-
 from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import (
@@ -38,9 +36,10 @@ from tfmagic.serialization import (
     main_script,
     packing,
     process_bound,
+    reductions,
     tensorflow_values,
 )
-from tfmagic.serialization.definitions import ByValue
+from tfmagic.serialization.own_dill import dill
 from tfmagic.system import advice, own_code
 
 IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
@@ -73,7 +72,7 @@ class Pickled:
         self.buffers: list[memoryview] = []
         self.size_bytes = 0
         self._chunks: list[bytes] = []
-        self.by_value = ByValue(main)
+        self.by_value = definitions.ByValue(main)
         self.held = frozenset[str]()
 
     @property
@@ -151,9 +150,9 @@ class Pickler(dill.Pickler):  # dill is untyped
             return reduced
         if isinstance(obj, types.ModuleType) and sys.modules.get(obj.__name__) is obj:
             return (importlib.import_module, (obj.__name__,))
-        if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":
+        if type(obj).__module__ == "numpy" and type(obj).__name__ == "ndarray":  # dill would copy it
             self._pickled.check(obj.nbytes)  # before a strided one is copied
-            return obj.__reduce_ex__(5)  # out of band; dill would copy it
+            return obj.__reduce_ex__(5)
         if self._for_notebook and tensorflow_values.is_tensor(obj):
             return (definitions.same, (obj.numpy(),))
         if main_script.is_flags(obj):
@@ -167,7 +166,7 @@ class Pickler(dill.Pickler):  # dill is untyped
         process_bound.refuse_what_stays(obj, self._for_notebook)
         if process_bound.is_test_case(obj):
             return process_bound.reduce_test_case(obj, functools.partial(self._problem_of_part, obj))
-        return NotImplemented
+        return NotImplemented if type(obj) in self.dispatch else reductions.reduce(obj)
 
     def _reduce_exception(self, error: BaseException) -> Any:
         """Return how an exception is made; None if pickle knows. That of a task has its causes beside it."""
@@ -207,7 +206,7 @@ class _QuickPickler(pickle.Pickler):
             return reduced
         if isinstance(obj, type | types.FunctionType | types.BuiltinFunctionType):
             is_plain = definitions.is_importable(obj)
-        elif (numpy := sys.modules.get("numpy")) is not None and type(obj).__module__.startswith("numpy"):
+        elif (numpy := sys.modules.get("numpy")) and process_bound.home_of(type(obj)).startswith("numpy"):
             is_plain = type(obj) is numpy.ndarray or isinstance(obj, numpy.generic | numpy.dtype)
             self._pickled.check(getattr(obj, "nbytes", 0))  # before a strided array is copied
         else:
@@ -384,7 +383,9 @@ def load_names(packed: Packed, main: Mapping[str, Any]) -> Iterator[dict[str, An
         yield {name: value for _, name, value in unpickler.load()}
         unpickler.load()  # the data of the definitions
         yield {name: value for _, name, value in unpickler.load()}
-    except Exception as error:  # the user's own __setstate__ can raise anything
+    except BaseException as error:  # the user's own __setstate__ can raise anything, SystemExit too
+        if isinstance(error, KeyboardInterrupt):
+            raise
         error.__traceback__ = frames_below(error.__traceback__)
         name, type_name = unpickler.at or ("", "")
         raise CaptureError(

@@ -29,6 +29,12 @@ class StaysHere(TypeError):
     """The value belongs to its process; the message names an alternative."""
 
 
+def home_of(kind: type) -> str:
+    """Return the module of a class; "" if its `__module__` is none: sympy makes such classes."""
+    module = getattr(kind, "__module__", "")
+    return module if isinstance(module, str) else ""
+
+
 def stream_name(obj: object) -> str:
     """Return the name of a standard stream in `sys`; "" for anything else."""
     if not isinstance(obj, io.IOBase):
@@ -41,13 +47,15 @@ def refuse_what_stays(obj: Any, is_for_notebook: bool) -> None:
 
     A lock in a result, which is pickled `is_for_notebook`, does no harm.
     """
-    module = type(obj).__module__
+    module = home_of(type(obj))
     if module.startswith("_pytest.") and module.split(".")[1] in _OF_PYTEST:
         raise TypeError(f"pytest's {type(obj).__qualname__} belongs to the test run and stays there")
     if module in ("tfmagic.clusters.cluster", "tfmagic.clusters.running_cluster"):
         raise TypeError("a cluster belongs to the process that started it and stays there")
     if isinstance(obj, io.IOBase) and not isinstance(obj, _IN_MEMORY):
         _refuse_file(obj)
+    if not is_for_notebook and (what := _of_page(obj)):
+        raise StaysHere(f"{what} belongs to the page of the process that made it; make it in the cell")
     if isinstance(obj, threading.Thread):
         raise StaysHere("a thread runs in the process that started it; start one in the cell")
     if isinstance(obj, _LOCKS) and not is_for_notebook:
@@ -55,6 +63,14 @@ def refuse_what_stays(obj: Any, is_for_notebook: bool) -> None:
             "a lock holds for the threads of one process, and each task would have one of its own; make it "
             "in the cell, or let tasks wait for each other with tfmagic.barrier()"
         )
+
+
+def _of_page(obj: Any) -> str:
+    """Return what a value is that the page shows, and changes; "" for anything else."""
+    widgets, bars = sys.modules.get("ipywidgets.widgets.widget"), sys.modules.get("tqdm.notebook")
+    if bars is not None and isinstance(obj, bars.tqdm_notebook):
+        return "a progress bar of tqdm.notebook"
+    return "a widget" if widgets is not None and isinstance(obj, widgets.Widget) else ""
 
 
 def _refuse_file(file: Any) -> None:

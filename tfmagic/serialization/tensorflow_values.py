@@ -12,7 +12,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any
 
 from tfmagic.serialization import definitions, keras_values
-from tfmagic.serialization.process_bound import StaysHere
+from tfmagic.serialization.process_bound import StaysHere, home_of
 
 ROOTS = frozenset({"tensorflow", "keras", "tf_keras"})
 _FUNCTION = "tensorflow.python.eager.polymorphic_function.polymorphic_function"
@@ -44,7 +44,7 @@ class WithoutTensorFlow(MetaPathFinder):
 
 def is_of_tensorflow(obj: object) -> bool:
     """Check whether the class of `obj` is TensorFlow's or Keras', and TensorFlow is imported."""
-    return "tensorflow" in sys.modules and type(obj).__module__.partition(".")[0] in ROOTS
+    return "tensorflow" in sys.modules and home_of(type(obj)).partition(".")[0] in ROOTS
 
 
 def is_of_keras(obj: object) -> bool:

@@ -30,7 +30,7 @@ from tfmagic.serialization import (
     rebuilt_frames,
     tensorflow_values,
 )
-from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, of_python, put
+from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, encodable, of_python, put
 from tfmagic.system import own_code, time_limits
 
 _MAX_CHAIN = 20  # a longer chain of causes is a loop or a recursion
@@ -64,7 +64,7 @@ def pack_error(
     try:
         return _pack(error, main, linkable, where, cell_file, keep)
     except BaseException as broken:  # a class that makes even its dunders raise
-        name = type(error).__qualname__
+        name = _name(error)
         message = f"<{name}, which could not be packed: {type(broken).__qualname__}>"
         text = f"{_format_frames(of_python(error, '__traceback__'))}{name}: {message}\n"
         return PackedError(name, message, text, None, where, ((name, message),))
@@ -81,7 +81,7 @@ def _pack(
     line = _line_in(error, cell_file)
     if issubclass(type(error), KeyboardInterrupt):  # the notebook makes its own
         text = _format(error, own_code.without_handler(own_code.without_leading(error.__traceback__)))
-        message = clip(_message(error), _MAX_MESSAGE)
+        message = clip(encodable(_message(error)), _MAX_MESSAGE)
         return PackedError("KeyboardInterrupt", message, text, None, where, (), line)
     every = list(_chain(error))
     chain = every[:_MAX_CHAIN]
@@ -104,7 +104,7 @@ def _pack(
         packed = packing.pack(pickling.dumps(parts[id(error)], main, linkable, for_notebook=True))
     except Exception:  # an object in it cannot be pickled: the text is there
         packed = None
-    names = [(type(e).__qualname__, clip(m, _MAX_MESSAGE)) for e, m in zip(chain, messages, strict=True)]
+    names = [(_name(e), clip(encodable(m), _MAX_MESSAGE)) for e, m in zip(chain, messages, strict=True)]
     return PackedError(*names[0], parts[id(error)]["text"], packed, where, tuple(names), line)
 
 
@@ -122,7 +122,7 @@ def unpack_error(
         if packed.packed is None:
             raise ValueError("the exception did not travel")
         chain = pickling.loads(packed.packed, main, import_tensorflow=False)
-        error = _rebuild(chain, main, rename)
+        error = _rebuild(chain, main, lambda name: encodable(rename(name)))
     except Exception:  # a class cannot be unpickled here: the text is there
         error = remote_error(packed.message, packed.type_name, packed.text)
     exceptions.add_note(error, f"raised on {packed.where}")
@@ -172,15 +172,16 @@ def _part(
     """Return one exception as plain data, with the pickled object in it."""
     entries = _users_entries(error)
     whole = own_code.linked(entries)
-    is_pythons_group = type(error) in (ExceptionGroup, BaseExceptionGroup)
+    # not `in`: a metaclass can compare
+    is_pythons_group = type(error) is ExceptionGroup or type(error) is BaseExceptionGroup
     suppress = of_python(error, "__suppress_context__")
     data, stayed = exceptions.pack_object(error, message, trip)
     attributes, lost = exceptions.pack_attributes(error, trip) if data is None else (None, [])
     return {
         "object": data,
         "attributes": attributes,
-        "type_name": type(error).__qualname__,
-        "message": clip(message, MAX_SHOWN),
+        "type_name": _name(error),
+        "message": clip(encodable(message), MAX_SHOWN),
         "text": _format(error, own_code.without_handler(whole) or whole, message),
         "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
         "frames": rebuilt_frames.describe(entries, variables),
@@ -189,7 +190,7 @@ def _part(
         "context": None if suppress else parts.get(id(of_python(error, "__context__"))),
         "suppress": suppress,
         "members": [parts.get(id(member)) for member in _members_of(error)],
-        "group": getattr(error, "message", None) if is_pythons_group else None,
+        "group": encodable(str(getattr(error, "message", ""))) if is_pythons_group else None,
     }
 
 
@@ -201,7 +202,8 @@ def comes_from_user(error: BaseException) -> bool:
 
 def _users_entries(error: BaseException) -> list[TracebackType]:
     """Return the entries of the user's code in the traceback; of a deep recursion the first and the last."""
-    entries = own_code.entries_of(own_code.without_leading(of_python(error, "__traceback__")))
+    frames = own_code.without_leading(of_python(error, "__traceback__"))
+    entries = own_code.without_patches(own_code.entries_of(frames))
     half = _MAX_FRAMES // 2
     return entries if len(entries) <= _MAX_FRAMES else entries[:half] + entries[-half:]
 
@@ -221,7 +223,11 @@ def _notes(error: BaseException) -> list[str]:
         notes = time_limits.call(lambda: [*map(str, given[:_MAX_NOTES]), *more], _TEXT_S)
     except BaseException:  # it has none, or they are not a list of notes
         return []
-    return [clip(note, _MAX_MESSAGE) for note in notes]
+    return [clip(encodable(note), _MAX_MESSAGE) for note in notes]
+
+
+def _name(error: BaseException) -> str:
+    return encodable(type(error).__qualname__)
 
 
 def _message(error: BaseException) -> str:
@@ -236,9 +242,9 @@ def _message(error: BaseException) -> str:
 def _format(error: BaseException, frames: TracebackType | None, message: str = "") -> str:
     try:
         made = time_limits.call(lambda: traceback.format_exception(type(error), error, frames), 2 * _TEXT_S)
-        return clip("".join(made), _MAX_TEXT)
+        return clip(encodable("".join(made)), _MAX_TEXT)
     except BaseException:  # of the user's own __str__, or of an attribute
-        return f"{_format_frames(frames)}{type(error).__qualname__}: {clip(message, MAX_SHOWN)}\n"
+        return encodable(f"{_format_frames(frames)}{_name(error)}: {clip(message, MAX_SHOWN)}\n")
 
 
 def _format_frames(frames: TracebackType | None) -> str:

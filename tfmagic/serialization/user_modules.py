@@ -20,10 +20,11 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
 from typing import Any
 
 from tfmagic.protocol.module_origins import original_path
-from tfmagic.serialization import pickling
+from tfmagic.serialization import pickling, reloaded_enums
 from tfmagic.system.own_code import OUR_FOLDER
 
 _INSTALLED = (
@@ -32,6 +33,7 @@ _INSTALLED = (
 )
 _INSTALLED_PARTS = ("/site-packages/", "/dist-packages/")
 _MOST = 200  # modules whose files are looked at
+_MOST_CONTAINERS = 10_000  # in which old definitions are looked for, and their length
 
 Stamp = tuple[str, int, int]
 """Path, time and size of a file."""
@@ -65,16 +67,18 @@ def changed_since(stamps: Mapping[str, Stamp], look: Callable[[str], Stamp | Non
 
 
 @functools.lru_cache(maxsize=256)
-def names_imported(source: str) -> frozenset[str]:
-    """Return the modules that an import statement of `source` names."""
+def names_imported(source: str, package: str = "") -> frozenset[str]:
+    """Return the modules that an import statement of `source` names; relative ones are of `package`."""
     if "import" not in source:
         return frozenset()
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.ImportFrom) and (package or not node.level):
+            with contextlib.suppress(ImportError):  # beyond the top of the package
+                name = resolve_name("." * node.level + (node.module or ""), package or None)
+                found |= {name, *(f"{name}.{alias.name}" for alias in node.names)}
     return frozenset(found)
 
 
@@ -104,17 +108,20 @@ def _used(name: str, seen: set[str]) -> Iterator[str]:
     if name in sys.modules:
         values = list(vars(sys.modules[name]).values())
         names = [module_of(v) for v in values if isinstance(v, types.ModuleType | type | types.FunctionType)]
+        package = getattr(sys.modules[name], "__package__", None) or ""
+        imported = _names_imported_by(file_of(name), package)  # constants do not name their module
+        names += sorted(imported & sys.modules.keys() - {name, package})
     else:
-        names = sorted(_names_imported_by(file_of(name)))
+        names = sorted(_names_imported_by(file_of(name), name.rpartition(".")[0]))
     for other in names:
         yield from _used(other, seen)
     yield name
 
 
-def _names_imported_by(file: str) -> frozenset[str]:
+def _names_imported_by(file: str, package: str) -> frozenset[str]:
     try:
         with open(file, "rb") as source:
-            return names_imported(source.read().decode())
+            return names_imported(source.read().decode(), package)
     except (OSError, ValueError, SyntaxError, RecursionError):
         return frozenset()
 
@@ -182,7 +189,8 @@ def reload_modules(names: tuple[str, ...], sources: Mapping[str, bytes]) -> dict
     """Reload modules with their submodules; return a digest of the file of each, by name.
 
     Functions, classes and instances of the old module are changed in place, as by IPython's ``%autoreload``;
-    names that were imported `from` it are bound again. A module that was not imported is left out.
+    names that were imported `from` it are bound again. Members of enums stay the objects that they were. A
+    module that was not imported is left out.
 
     Args:
         sources: Changed files, for a task that has a copy of the notebook's modules.
@@ -196,9 +204,10 @@ def reload_modules(names: tuple[str, ...], sources: Mapping[str, bytes]) -> dict
     importlib.invalidate_caches()
     for name in order:
         module = sys.modules[name]
-        before = dict(vars(module))
+        before, members = dict(vars(module)), reloaded_enums.members_of(vars(module))
         _forget_bytecode(module)
         superreload(module, old_objects=_old_objects)
+        reloaded_enums.keep(members, vars(module))
         _bind_again(before, vars(module), sys.modules["__main__"].__dict__)
     return {name: digest_of(name) for name in order}
 
@@ -222,9 +231,20 @@ def _forget_bytecode(module: types.ModuleType) -> None:
 
 
 def _bind_again(before: Mapping[str, Any], after: Mapping[str, Any], names: dict[str, Any]) -> None:
-    """Bind the names of functions and classes of the old module to those of the new one."""
+    """Bind the names of functions and classes of the old module to those of the new one.
+
+    So also in lists, and as values of dictionaries, that these names have.
+    """
     old = {id(value): name for name, value in before.items() if pickling.is_definition(value)}
-    for name, value in list(names.items()):
-        found = after.get(old.get(id(value), ""))
-        if found is not None:
-            names[name] = found
+    new = {key: after[name] for key, name in old.items() if after.get(name) is not None}
+    seen, queue = set[int](), list[Any]([names])
+    while queue and len(seen) < _MOST_CONTAINERS:
+        space = queue.pop()
+        if id(space) not in seen and new:
+            seen.add(id(space))
+            places: Any = list(space.items()) if type(space) is dict else list(enumerate(space))
+            for place, value in places:
+                if id(value) in new:
+                    space[place] = new[id(value)]
+                elif type(value) in (dict, list) and len(value) < _MOST_CONTAINERS:
+                    queue.append(value)

@@ -18,7 +18,14 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from tfmagic.serialization import classes, definitions, pickling, process_bound, tensorflow_values
+from tfmagic.serialization import (
+    classes,
+    definitions,
+    pickling,
+    process_bound,
+    reductions,
+    tensorflow_values,
+)
 from tfmagic.serialization.free_names import global_names
 
 _stand_in = len  # takes one argument, and is found by its name
@@ -53,7 +60,7 @@ def version_of(definition: Any, main: Mapping[str, Any], limit_bytes: int) -> Ve
     except pickling.TooLarge:
         contents.parts.append(unique := object())
         digest.add(b"too large %d" % id(unique))
-    except Exception:  # nested too deeply, for example: as far as it was read
+    except (Exception, SystemExit, GeneratorExit):  # nested too deeply, for example: as far as it was read
         digest.add(b"incomplete")
     return Version(digest.take(), contents.parts)
 
@@ -115,7 +122,7 @@ class _Contents(pickle.Pickler):
             reduced = self._reduced(obj)
         except pickling.TooLarge:
             raise
-        except Exception:  # of the user's classes; or it cannot be pickled
+        except (Exception, SystemExit, GeneratorExit):  # of the user's classes; or it cannot be pickled
             return self._identity(obj)
         return self._identity(obj) if isinstance(reduced, str) else reduced
 
@@ -123,6 +130,8 @@ class _Contents(pickle.Pickler):
         if isinstance(obj, type | types.FunctionType) and definitions.is_importable(obj):
             return True
         if isinstance(obj, types.ModuleType | types.CodeType | dataclasses.Field):
+            return True
+        if process_bound.stream_name(obj):  # ipykernel's holds the whole kernel
             return True
         return bool(pickling.name_in(obj, self._main)) or process_bound.is_test_case(obj)
 
@@ -143,8 +152,12 @@ class _Contents(pickle.Pickler):
     def _reduced(self, obj: Any) -> Any:
         if tensorflow_values.is_of_tensorflow(obj) or tensorflow_values.is_of_keras(obj):
             return self._identity(obj, tensorflow_values.content_of(obj))
+        if isinstance(obj, definitions.LRU_CACHE) and not definitions.is_importable(obj):
+            return self._identity(obj, (definitions.clears_of(obj), self._by_value.reduce(obj)))
         if (reduced := self._by_value.reduce(obj)) is not None:
             return reduced
         self._digest.check(getattr(obj, "nbytes", 0) if type(obj).__module__ == "numpy" else 0)
+        if (reduced := reductions.reduce(obj)) is not NotImplemented:
+            return reduced
         reducer = copyreg.dispatch_table.get(type(obj))
         return obj.__reduce_ex__(5) if reducer is None else reducer(obj)

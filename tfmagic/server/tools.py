@@ -6,14 +6,13 @@ tasks for their stacks, as ``%tfcluster stacks`` does.
 """
 
 import asyncio
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tfmagic.runs import schemas
+from tfmagic.runs import line_search, schemas
 from tfmagic.runs.cell_records import read_records
 from tfmagic.runs.folder import RunFolder, find_run, state_dir
 from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
@@ -24,6 +23,7 @@ _NAMES = ("tfmagic_status", "tfmagic_logs", "tfmagic_errors", "tfmagic_stacks")
 TOOLS = [f"{__name__}:{name}" for name in _NAMES]
 _MOST_RUNS = 50
 _TEXT_BYTES = 4000
+_MOST_BYTES = 1 << 20  # of an answer
 
 
 async def tfmagic_status(run: str = "") -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def tfmagic_logs(
         task: A task, such as worker-1; by default all of them.
         run: The name of a run or of a cluster; by default the newest run.
         since: Where to begin, in bytes; -1 is the last piece. Each answer has the `next` one.
-        max_bytes: The size of the piece of each task.
+        max_bytes: The size of the piece of each task; at most 1 MiB for all of them.
         grep: Only lines of the piece that match this regular expression.
     """
     return await asyncio.to_thread(_logs, task, run, since, max_bytes, grep)
@@ -97,14 +97,16 @@ def _logs(task: str, name: str, since: int, max_bytes: int, grep: str) -> list[d
     chosen = [each for each in run.tasks if task in ("", "all", each.name)]
     if not chosen:
         raise LookupError(f"run {run} has no task {task!r}; it has {', '.join(t.name for t in run.tasks)}")
-    pieces = []
-    for each in chosen:
-        start = since if since >= 0 else max(run.log_bytes(each) - max_bytes, 0)
-        piece = schemas.log_report(run, each, start, max_bytes)
-        if grep:
-            lines = [line for line in piece.text.splitlines(keepends=True) if re.search(grep, line)]
-            piece = msgspec.structs.replace(piece, text="".join(lines))
-        pieces.append(_plain(piece))
+    line_search.check(grep)
+    pieces, size = [], max(min(max_bytes, _MOST_BYTES // len(chosen)), 1)
+    with line_search.LineSearch(grep) as search:
+        for each in chosen:
+            start = since if since >= 0 else max(run.log_bytes(each) - size, 0)
+            piece = schemas.log_report(run, each, start, size)
+            if grep:
+                lines = search.matching(piece.text.split("\n")[:-1])
+                piece = msgspec.structs.replace(piece, text="".join(f"{line}\n" for line in lines))
+            pieces.append(_plain(piece))
     return pieces
 
 

@@ -1,9 +1,10 @@
 """Print the traceback of a defect that must not end a cluster: each one once."""
 
-import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
+
+from tfmagic.system import notices
 
 
 class Complaints:
@@ -24,4 +25,4 @@ class Complaints:
         text = traceback.format_exc()
         if text not in self._texts:
             self._texts.add(text)
-            print(text, file=sys.stderr, end="")
+            notices.tell(text)

@@ -3,7 +3,7 @@
 The rungs: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
 look at the stacks, SIGKILL and a new process. Each reaches what the one before it cannot, and costs the task
 more of its state. The last two wait while a task makes progress, for some seconds; after Ctrl-C they wait for
-a second one.
+a second one, which begins with the first rung again if code of a task has caught KeyboardInterrupt.
 """
 
 from tfmagic.protocol import events
@@ -40,7 +40,9 @@ def start(cell: CellState, policy: Policy, now: float, actions: list[Action]) ->
         tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
         return replace(cell, ladder=Ladder("interrupted", now, tasks))
     if ladder is not None and waiting & set(ladder.tasks):
-        if cell.presses > 1 and ladder.rung < _STACKS:
+        if cell.presses > 1 and not ladder.again and any(map(cell.has_caught, waiting & set(ladder.tasks))):
+            return replace(cell, ladder=Ladder(ladder.reason, now, ladder.tasks, again=True))
+        if cell.presses > 1 + ladder.again and ladder.rung < _STACKS:
             since = now - _rung_times(policy)[_STACKS - 1]
             return replace(cell, ladder=replace(ladder, since=min(since, ladder.since)))
         if not cell.is_users_turn or waiting <= set(ladder.tasks):

@@ -8,7 +8,8 @@ The event that follows from an action changes the state.
 
 Several cells can run at a time. A task serves them in the order of request, and a cell is sent when all of
 its tasks are free for it. It ends when each of them has an outcome. As soon as one has failed, the others are
-released from the collectives in which they wait for it. Tasks that still have no outcome after a grace
+released from the collectives in which they wait for it, and so are those that wait for a task that has ended
+the cell: see `tfmagic.supervisor.deserted`. Tasks that still have no outcome after a grace
 period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
 """
 
@@ -20,7 +21,7 @@ from msgspec import structs
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AbortCollectives
-from tfmagic.supervisor import barriers, ladder, restarts, stalls
+from tfmagic.supervisor import barriers, deserted, ladder, restarts, stall_sentences, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
     COMING,
@@ -286,13 +287,14 @@ def _decide_cell(
         state, cell = _send_cell(state, cell, actions, now)
     if cell.has_ended:
         return _finish_cell(state, cell, actions), None
+    cell = _release_deserted(state, cell, policy, now, actions)
     if cell.failed_at is None and cell.request.timeout_s is None and not cell.presses:  # mostly
         return with_cell(state, cell), None
     cell = _release_waiting(cell, actions)
     had_time = not cell.timed_out
     cell = ladder.start(cell, policy, now, actions)
     if cell.timed_out and had_time:
-        cell = replace(cell, waits=stalls.explain(state, cell, policy, now, after_s=0.0))
+        cell = replace(cell, waits=stall_sentences.explain(state, cell, policy, now, after_s=0.0))
     return ladder.climb(state, cell, policy, now, actions)
 
 
@@ -332,6 +334,18 @@ def _send_cell(
             cell = _with_outcomes(cell, {task: end}, now)
     cell = replace(cell, sent=True, started=now if cell.queued else cell.started)
     return replace(state, tasks=tasks), cell
+
+
+def _release_deserted(
+    state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
+) -> CellState:
+    """Free tasks from a collective to which no task can come, since the others have ended the cell."""
+    waiting = deserted.find_deserted(state, cell, policy, now)
+    if not waiting:
+        return cell
+    why = stall_sentences.explain(state, cell, policy, now, after_s=0.0)
+    actions += [Send(task, AbortCollectives(why, when_stuck_in=cell.number)) for task in waiting]
+    return replace(cell, released=True)
 
 
 def _release_waiting(cell: CellState, actions: list[Action]) -> CellState:

@@ -53,6 +53,11 @@ class RunningCell:
         self._may_begin = may_begin
         self._callbacks: list[Callable[[], object]] = []
 
+    @property
+    def is_in_background(self) -> bool:
+        """Whether it is a call that can be taken back as long as it has not begun, as of `Cluster.submit`."""
+        return self._may_begin is not None
+
     def on_done(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the cell has ended, on the supervisor's thread or at once; possibly twice."""
         self._callbacks.append(callback)
@@ -69,7 +74,7 @@ class RunningCell:
         """Note that the cell has ended. The supervisor calls it."""
         self.outcome = outcome
         sent = {id(command): command for command in self.request.commands.values()}  # mostly one for all
-        release(packed for command in sent.values() for packed in (*command.names, command.call))
+        release(packed for command in sent.values() for packed in command.packs)
         self.done.set()
         for callback in self._callbacks:
             callback()

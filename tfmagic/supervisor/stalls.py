@@ -11,7 +11,6 @@ that stood still) does not count.
 """
 
 import enum
-import re
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
@@ -19,7 +18,6 @@ import msgspec
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import (
     FIRST_STRATEGY,
-    CellReturned,
     Displayed,
     InputAnswered,
     InputWanted,
@@ -31,7 +29,6 @@ from tfmagic.protocol.events import (
 from tfmagic.runs.doing import Doing
 from tfmagic.supervisor import barriers
 from tfmagic.supervisor.state import (
-    COMING,
     CellState,
     ClusterState,
     LastProgress,
@@ -48,11 +45,8 @@ _IDLE_SHARE = 0.02
 _BURST_S = 0.03
 _WANTED_SHARE = 0.5  # of the time between two looks; one that only waits wakes up now and then
 _GAP_S = 3.0  # between two looks, which are 0.5 s apart: no look was taken meanwhile
-_CUT_OFF_S = 3.0  # until who waits is told, where a host is cut off
 _NAMED = 3  # tasks that are named in one clause
-_READS_DATA = re.compile(r"read_shards|[Dd]ataset|\.fit\(")
-_FEWER_BATCHES = "perhaps its data ended first: give each task as many batches, with take or repeat"
-_PEER_WAITS = (Wait.COLLECTIVE, Wait.PEERS)
+_PEER_WAITS = (Wait.COLLECTIVE, Wait.PEERS, Wait.STEP)
 
 
 # ---- folding what is seen -----------------------------------------------------------------------
@@ -175,11 +169,11 @@ class Reason(enum.Enum):
         """Return "worker-0 waits in all_reduce", or "worker-0 on 10.0.0.2 waits in all_reduce"."""
         one, several, rest = self.value
         verb = one if len(tasks) == 1 else several
-        return f"{_names(tasks, hosts)} {verb} {rest.format(what=what)}".rstrip()
+        return f"{name_tasks(tasks, hosts)} {verb} {rest.format(what=what)}".rstrip()
 
 
-_FOR_OTHERS = (Reason.BARRIER, Reason.STRATEGY, Reason.PEERS, Reason.CALL)
-_WAITS = (*_FOR_OTHERS, Reason.DATASET, Reason.INPUT)
+FOR_OTHERS = (Reason.BARRIER, Reason.STRATEGY, Reason.PEERS, Reason.CALL)
+WAITS = (*FOR_OTHERS, Reason.DATASET, Reason.INPUT)
 _WAIT_REASONS = {
     Wait.COLLECTIVE: Reason.CALL,
     Wait.RPC: Reason.CALL,
@@ -209,16 +203,25 @@ def describe(state: ClusterState, cell: CellState, policy: Policy, now: float) -
     """Return the activity of each task that has no outcome yet."""
     meetings = barriers.describe_waits(state) if state.barriers else {}
     found = {task: _activity(state, cell, task, policy, now, meetings) for task in cell.waiting_for}
-    waiting = {task for task in found if _waits_for_peers(cell, task, meetings)}
+    waiting = {task for task in found if waits_for_peers(cell, task, meetings)}
     can_come = [task for task in cell.waiting_for if task not in waiting]
+    others_can = others_can_come(state, cell)
     for task in waiting:
         activity = found[task]
-        if can_come and activity.reason is not Reason.BARRIER:  # its note names them already
-            found[task] = replace(activity, note=f"{activity.note} for {_names(can_come)}".strip())
-        elif not can_come and activity.still_s >= policy.stall_s:  # each waits elsewhere, or has ended
+        if can_come and activity.reason is not Reason.BARRIER and not may_read_data(cell, task):
+            found[task] = replace(activity, note=f"{activity.note} for {name_tasks(can_come)}".strip())
+        elif not can_come and not others_can and activity.still_s >= policy.stall_s:
             note = f"{activity.note}: no task can come"
             found[task] = replace(activity, doing=Doing.STALLED, note=note)
     return found
+
+
+def others_can_come(state: ClusterState, cell: CellState) -> bool:
+    """Check whether a task that is not awaited runs another cell, where it can come to a collective."""
+    return any(
+        other is not cell and other.sent and not set(other.waiting_for) <= set(cell.waiting_for)
+        for other in state.cells.values()
+    )
 
 
 def _activity(
@@ -260,125 +263,20 @@ def _activity(
     return TaskActivity(Doing.STALLED, Reason.INSIDE, inside, f"in {inside}", still_s)
 
 
-def _waits_for_peers(cell: CellState, task: TaskId, meetings: Collection[TaskId]) -> bool:
+def may_read_data(cell: CellState, task: TaskId) -> bool:
+    place = cell.place(task)
+    return place is not None and place.wait is Wait.STEP
+
+
+def waits_for_peers(cell: CellState, task: TaskId, meetings: Collection[TaskId]) -> bool:
     last = cell.progress.get(task)
     if last is None or last.stopped:
         return False
     return task in meetings or (last.place is not None and last.place.wait in _PEER_WAITS)
 
 
-# ---- the sentence -------------------------------------------------------------------------------
-
-
-def explain(
-    state: ClusterState, cell: CellState, policy: Policy, now: float, after_s: float | None = None
-) -> str:
-    """Return who waits for whom, in one sentence; "" as long as all goes well.
-
-    "worker-0 and worker-2 wait in all_reduce (cell line 14); worker-1 is in time.sleep (line 9)"
-
-    Args:
-        after_s: How long a task must have waited for another; by default as long as for a stall.
-    """
-    if after_s is None:
-        after_s = policy.stall_s
-    if not cell.sent:
-        coming = [t for t in cell.request.commands if state.tasks[t].phase in COMING]
-        is_late = bool(coming) and not cell.queued and now - cell.started >= policy.stall_s
-        return f"the cell waits for a new process of {_names(coming)}" if is_late else ""
-    if not cell.progress:
-        return ""
-    if cut_off := list(_cut_off(state)):
-        after_s = min(after_s, _CUT_OFF_S)
-    activities = describe(state, cell, policy, now)
-    if not any(_is_worth_telling(activity, after_s) for activity in activities.values()):
-        return ""
-    places = [cell.place(task) for task in cell.request.commands]
-    if all(place is not None and place.wait in (Wait.STEP, Wait.DATASET) for place in places):
-        return ""
-    order = sorted(activities, key=lambda task: (activities[task].doing is Doing.RUNNING, task))
-    order.sort(key=lambda task: activities[task].reason not in _WAITS)
-    clauses: dict[tuple[Reason, str, str], list[TaskId]] = {}
-    for task in order:
-        activity = activities[task]
-        clauses.setdefault((activity.reason, activity.what, _place(cell, task)), []).append(task)
-    hosts = _hosts_of(state)
-    parts = [reason.clause(tasks, what, hosts) + place for (reason, what, place), tasks in clauses.items()]
-    parts += _absent(cell, any(_meets_in_a_call(cell, task) for task in activities))
-    parts += cut_off
-    return "; ".join([*parts[:1], *(part.replace("(cell line ", "(line ") for part in parts[1:])])
-
-
-def explain_interrupt(cell: CellState) -> str:
-    """Return which tasks one Ctrl-C did not reach, and what a second one does; "" if it reached all."""
-    left = [task for task in cell.waiting_for if cell.ladder is not None and task in cell.ladder.tasks]
-    if not left or not cell.is_users_turn:
-        return ""
-    places: dict[str, list[TaskId]] = {}
-    for task in left:
-        last = cell.progress.get(task)
-        inside = "" if last is None or last.place is None else last.place.inside
-        places.setdefault(f"in {inside}{_place(cell, task)}" if inside else "", []).append(task)
-    where = "; ".join(f"{_names(tasks)} {place}" for place, tasks in places.items() if place)
-    whose, them = ("its", "it") if len(left) == 1 else ("their", "them")
-    return (
-        f"{_names(left)} did not stop yet{where and f' ({where})'}: in native code, or at work on its end. "
-        f"Wait, or interrupt again (Ctrl-C, the stop button or {Step('interrupt')}), which kills {them} "
-        f"and loses {whose} variables"
-    )
-
-
-def _is_worth_telling(activity: TaskActivity, after_s: float) -> bool:
-    """Check whether the user should hear of it: not of a slow data set, nor of a question to the user."""
-    if activity.doing is Doing.WAITING:
-        return activity.reason in _FOR_OTHERS and activity.still_s >= after_s
-    return activity.doing is Doing.STALLED
-
-
-def _place(cell: CellState, task: TaskId) -> str:
-    place = cell.place(task)
-    if place is None:
-        return ""
-    if place.filename == cell.request.commands[task].filename:
-        return f" (cell line {place.line})"
-    return f" ({place.filename.rpartition('/')[2]} line {place.line})"
-
-
-def _meets_in_a_call(cell: CellState, task: TaskId) -> bool:
-    place = cell.place(task)
-    return place is not None and place.wait is Wait.COLLECTIVE
-
-
-def _absent(cell: CellState, others_meet: bool) -> Iterable[str]:
-    """Yield a clause for the tasks that have ended the cell, and one for those that failed.
-
-    Where the others meet in a collective and the cell reads data, the usual reason is that there were fewer
-    batches for a task; what an iterator has done is not known here.
-    """
-    ended = [task for task, outcome in cell.outcomes.items() if isinstance(outcome, CellReturned)]
-    failed = [task for task in cell.outcomes if task not in ended]
-    if ended:
-        reads_data = any(_READS_DATA.search(command.source) for command in cell.request.commands.values())
-        why = f" ({_FEWER_BATCHES})" if others_meet and reads_data else ""
-        yield f"{_names(ended)} {'has' if len(ended) == 1 else 'have'} ended the cell{why}"
-    if failed:
-        yield f"{_names(failed)} failed"
-
-
-def _cut_off(state: ClusterState) -> Iterable[str]:
-    """Yield a clause for the hosts that are cut off."""
-    hosts = sorted({seen.host for seen in state.tasks.values() if seen.cut_off})
-    if hosts:
-        yield f"{' and '.join(hosts)} {'is' if len(hosts) == 1 else 'are'} cut off"
-
-
-def _hosts_of(state: ClusterState) -> Mapping[TaskId, str]:
-    """Return the host of each task; {} if all are on one."""
-    hosts = {task: seen.host for task, seen in state.tasks.items() if seen.host}
-    return hosts if len(set(hosts.values())) > 1 else {}
-
-
-def _names(tasks: Iterable[TaskId], hosts: Mapping[TaskId, str] | None = None) -> str:
+def name_tasks(tasks: Iterable[TaskId], hosts: Mapping[TaskId, str] | None = None) -> str:
+    """Return "worker-0, worker-1 and worker-2", or some of them and how many more."""
     names = [f"{task} on {hosts[task]}" if hosts and task in hosts else task.name for task in sorted(tasks)]
     if len(names) > _NAMED + 1:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"

@@ -103,13 +103,14 @@ Outcome = CellReturned | CellRaised | TaskExited | TaskLost
 class Ladder(msgspec.Struct, frozen=True):
     """The way to an end of tasks that have no outcome: why, which, since when, and the rungs taken.
 
-    `since` moves back if the user skips rungs.
+    `since` moves back if the user skips rungs. `again` if it began anew, since code caught KeyboardInterrupt.
     """
 
     reason: str
     since: float
     tasks: tuple[TaskId, ...]
     rung: int = 0
+    again: bool = False
 
 
 class WaitingAt(msgspec.Struct, frozen=True):
@@ -147,7 +148,8 @@ class CellState(msgspec.Struct, frozen=True):
     Attributes:
         started: When it was requested; for a cell that was `queued` behind others, when it was sent, so that
             its time limit is for itself.
-        released, aborted: Whether the tasks that can wait for a task that raised, or died, were released.
+        released, aborted: Whether the tasks that can wait for a task that raised or has ended its part, or
+            for one that died, were released.
         presses: How often the user pressed Ctrl-C, for `pressed_tasks`.
         insists: Whether one press is enough to kill a task that nothing else reaches.
         replaced: The tasks that were killed since nothing else reached them.
@@ -192,6 +194,10 @@ class CellState(msgspec.Struct, frozen=True):
     def place(self, task: TaskId) -> LineReached | None:
         """Return where in the source the task was seen last."""
         return self.progress[task].place if task in self.progress else None
+
+    def has_caught(self, task: TaskId) -> bool:
+        """Check whether KeyboardInterrupt was raised in the task, whose code goes on."""
+        return (place := self.place(task)) is not None and place.caught
 
     @property
     def is_users_turn(self) -> bool:

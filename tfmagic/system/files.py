@@ -10,13 +10,15 @@ import errno
 import fcntl
 import os
 import stat
-import sys
 from collections.abc import Iterator
+
+from tfmagic.system import notices
 
 Path = str | os.PathLike[str]
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 """Errors that say nothing of the file or the caller: the system is short of something, or a device fails."""
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # of Linux' fallocate
+_NO_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})  # file systems that know none
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
@@ -80,11 +82,11 @@ def drop_blocks(path: Path, start: int, end: int) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, beside: str) -> Iterator[str]:
+def replacing(path: Path, beside: str, durably: bool = False) -> Iterator[str]:
     """Give `beside` as the file to write, and rename it to `path` at the end; delete it on a failure."""
     try:
         yield beside
-        os.replace(beside, path)
+        (replace_durably if durably else os.replace)(beside, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(beside)
@@ -93,10 +95,38 @@ def replacing(path: Path, beside: str) -> Iterator[str]:
 
 def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Write a whole file, so that no reader sees a part of the new text."""
+    replace_bytes(path, text.encode(), mode)
+
+
+def replace_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Do as `replace_text`."""
     with replacing(path, f"{os.fspath(path)}.{os.getpid()}") as beside:
         fd = open_regular(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(fd, "wb") as file:
+            file.write(content)
+
+
+def sync(*paths: Path) -> None:
+    """Force the data of files, and the names in folders, to the disk."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno not in _NO_SYNC:
+                raise
+        finally:
+            os.close(fd)
+
+
+def replace_durably(new: Path, path: Path) -> None:
+    """Rename a file. Where another file has the name, the new data are on the disk before that is gone.
+
+    The system writes data about 30 s later by itself: a power cut in between would cost both files.
+    """
+    if os.path.lexists(path):
+        sync(new)
+    os.replace(new, path)
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
@@ -122,11 +152,9 @@ def say_no_locks(fd: int, error: OSError) -> bool:
     device, name = os.fstat(fd).st_dev, os.readlink(f"/proc/self/fd/{fd}")
     if device not in _said_on:
         _said_on.add(device)
-        print(
+        notices.tell(
             f"tfmagic: the file system of {name} has no locks ({error.strerror}): two programs that write "
-            "the same files there are not told of each other",
-            file=sys.stderr,
-            flush=True,
+            "the same files there are not told of each other"
         )
     return True
 

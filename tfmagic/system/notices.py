@@ -1,5 +1,6 @@
 """Sentences of tfmagic itself before a cell runs: about its start, the machine, its variables."""
 
+import contextlib
 import sys
 
 _said: list[str] = []
@@ -15,7 +16,20 @@ def begin() -> None:
 def say(text: str, *, is_error: bool = True) -> None:
     """Print a sentence, on the error stream or on standard output."""
     _said.append(text)
-    print(text, file=sys.stderr if is_error else sys.stdout)
+    if is_error:
+        tell(text)
+    else:
+        print(text)
+
+
+def tell(text: str) -> None:
+    """Print text and a line end on the error stream.
+
+    A stream that takes nothing (a full disk, a pipe without a reader, a closed stream) raises nothing here: a
+    sentence that is not shown must not end what it speaks of.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        print(text.removesuffix("\n"), file=sys.stderr)
 
 
 def say_now(text: str) -> None:

@@ -17,6 +17,7 @@ from types import TracebackType
 OUR_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 """The package's folder, with a separator at its end."""
 
+_PATCHES = os.path.join(OUR_FOLDER, "task", "tensorflow") + os.sep
 _LOOP = os.path.join("asyncio", "base_events.py")
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
 _MAGIC_CALLS = (
@@ -61,6 +62,11 @@ def without_leading(frames: TracebackType | None) -> TracebackType | None:
     entries = entries_of(frames)
     users = (e for e in entries if not leads_to_user(_file_of(e), e.tb_frame.f_code.co_name))
     return next(users, entries[-1] if entries else None)
+
+
+def without_patches(entries: list[TracebackType]) -> list[TracebackType]:
+    """Drop our frames that stand in the place of another package's function, but not the last frame."""
+    return [entry for entry in entries[:-1] if not _file_of(entry).startswith(_PATCHES)] + entries[-1:]
 
 
 def without_handler(frames: TracebackType | None) -> TracebackType | None:

@@ -6,11 +6,10 @@ A feature that has to know of each cell is one object in `TaskProgram.parts`. So
 modules, since code that TensorFlow calls needs them: there is one TensorFlow in a process.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tfmagic.protocol.commands import RunCell
-from tfmagic.protocol.task_profile import TaskProfile
 
 
 @dataclass(slots=True)
@@ -21,7 +20,7 @@ class Attempt:
     error: BaseException | None = None
     raised_at: float = 0.0  # in seconds of the monotonic clock
     bound: bool = False  # whether all names that travel with the cell have arrived
-    profile: TaskProfile | None = None
+    extras: dict[str, bytes] = field(default_factory=dict)  # what features report, by their names
 
 
 class CellPart(Protocol):

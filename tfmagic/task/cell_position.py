@@ -7,11 +7,14 @@ no frame, since a frame keeps the user's variables alive.
 from __future__ import annotations
 
 import ast
+import concurrent.futures
 import contextlib
 import functools
 import gc
 import linecache
+import multiprocessing.pool
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -22,11 +25,13 @@ from typing import Any
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.protocol.events import LineReached, Wait
 from tfmagic.system import own_code
+from tfmagic.task import data_reading
 from tfmagic.task.tensorflow import patches
 
 _NAME_CHARACTERS = 60
 _BUSY_S, _BUSY_SHARE = 0.002, 0.005  # of the main thread's CPU time; a thread that waits needs none
 _STILL_S = 1.0  # in the same call: then it is reported
+_AGAIN_S = 2.0  # until what it waits for is looked at again
 _EXECUTE = "/tensorflow/python/eager/execute.py"
 _WAITS = (  # a file of TensorFlow 2.21, and a function there, in which a task waits
     ("/tensorflow/python/data/ops/iterator_ops.py", "", Wait.DATASET),
@@ -34,7 +39,8 @@ _WAITS = (  # a file of TensorFlow 2.21, and a function there, in which a task w
     ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
 )
 _EAGER_OPS = "/tensorflow/python/ops/gen_"  # one function for each op, called past execute.py
-_REPLICA_THREADS = "/tensorflow/python/distribute/mirrored_run.py"
+WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
+_INSTALLED = ("<frozen ", *{sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")})
 _OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))
 _COLLECTIVES = (  # as tf.distribute names them
     ("CollectiveReduceScatter", "reduce_scatter"),
@@ -68,20 +74,24 @@ class PlaceWatch:
 
     def __init__(self, boot: TaskBoot):
         self._boot = boot
-        self._reported: tuple[int, str, int, str, Wait] = (0, "", 0, "", Wait.NONE)
+        self._reported: tuple[int, str, int, str, Wait, bool] = (0, "", 0, "", Wait.NONE, False)
         self._clock = time.pthread_getcpuclockid(threading.main_thread().ident or 0)
         self._still = _Still()
         self._inside: tuple[str, Wait] | None = None
+        self._named_at = 0.0
 
-    def look(self, cell: RunCell) -> LineReached | None:
-        """Return the place of the cell, if it is not the one that was reported last."""
+    def look(self, cell: RunCell, caught: bool = False) -> LineReached | None:
+        """Return the place of the cell, if it is not the one that was reported last.
+
+        `caught` says whether KeyboardInterrupt was raised in the cell.
+        """
         try:
             with looking():
-                return self._look(cell)
+                return self._look(cell, caught)
         except Exception:  # frames change meanwhile, and code has many forms: the next look succeeds
             return None
 
-    def _look(self, cell: RunCell) -> LineReached | None:
+    def _look(self, cell: RunCell, caught: bool) -> LineReached | None:
         frame = main_frame()
         found = find_frame(frame, cell.filename)
         if frame is None or found is None or found.f_lineno is None:  # it is between two lines, for example
@@ -91,10 +101,10 @@ class PlaceWatch:
         still = _Still(where, now, cpu_s)
         if not self._still.goes_on(still):
             self._still, self._inside = still, None
-        elif self._inside is None and now - self._still.at >= _STILL_S:
-            self._inside = name_wait(frame, found)
+        elif now - self._named_at >= _AGAIN_S if self._inside else now - self._still.at >= _STILL_S:
+            self._inside, self._named_at = name_wait(frame, found), now
         inside, wait = self._inside or ("", Wait.NONE)
-        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait)
+        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait, caught)
         if place == self._reported:
             return None
         self._reported = place
@@ -146,16 +156,17 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
 def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:
     """Name what the thread waits for: a collective where known, else the user's call.
 
-    `frame` is the innermost frame of the thread, `users` its frame in the user's source.
+    `frame` is the innermost frame of the thread, `users` its frame in the user's source. A thread that waits
+    for another one is in that one's collective: a strategy makes its eager ones in threads of its own.
     """
     called = called_in(users)
+    if frame.f_code.co_filename in WAITING_MODULES and (found := _name_other_threads(called)) is not None:
+        return found
     step: FrameType | None = frame
     while step is not None and step is not users:
         file = step.f_code.co_filename
         if _is_op(step):
             return _name_op(step, called)
-        if file.endswith(_REPLICA_THREADS):
-            return _name_replicas(called)
         for part, function, wait in _WAITS:
             if part in file and function in ("", step.f_code.co_name):
                 return called, wait
@@ -188,10 +199,27 @@ def is_in_collective() -> bool:
     return False
 
 
+def runs_in_threads() -> bool:
+    """Check whether code that is in no installed package runs in another thread."""
+    with contextlib.suppress(Exception), looking():  # as in `PlaceWatch.look`
+        main = threading.main_thread().ident
+        return any(_is_users(frame) for thread, frame in sys._current_frames().items() if thread != main)
+    return True
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(_INSTALLED) and not own_code.is_ours(file):
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _waits_in_collective(frame: FrameType | None) -> bool:
     while frame is not None:
         if _is_op(frame):
-            return _name_op(frame, "")[1] in (Wait.COLLECTIVE, Wait.STEP)
+            return any(op.startswith("Collective") for op in _ops_of(frame))
         frame = frame.f_back
     return False
 
@@ -204,28 +232,36 @@ def _is_op(frame: FrameType) -> bool:
 
 def _name_op(frame: FrameType, called: str) -> tuple[str, Wait]:
     """Return the op, or the call of a tf.function, for which `frame` of execute.py waits."""
-    if _EAGER_OPS in frame.f_code.co_filename:
-        ops = [frame.f_code.co_name.title().replace("_", "")]  # collective_reduce_v2 is CollectiveReduceV2
-    else:
-        name = frame.f_locals.get("op_name")
-        name = name.decode() if isinstance(name, bytes) else str(name or "")
-        ops = [name, *_ops_of_function(name)]
+    ops = _ops_of(frame)
     found = {wait: op for start, wait in _OP_WAITS for op in ops if op.startswith(start)}
+    may_run_python = Wait.DATASET in found or any("PyFunc" in op for op in ops)
+    if may_run_python and data_reading.runs_python():
+        return called, Wait.DATASET if Wait.DATASET in found else Wait.NONE
     if Wait.COLLECTIVE in found and Wait.DATASET in found:
-        return called, Wait.STEP
+        return called, Wait.DATASET if data_reading.reads() else Wait.STEP
     if Wait.COLLECTIVE in found:
         return _collective_name(found[Wait.COLLECTIVE]), Wait.COLLECTIVE
     return called, next(iter(found), Wait.NONE)
 
 
-def _name_replicas(called: str) -> tuple[str, Wait]:
-    """Return the op for which a strategy's eager `run` waits: its own threads make the collectives."""
+def _ops_of(frame: FrameType) -> tuple[str, ...]:
+    """Return the op for which `frame` waits, and, of a tf.function, the ops in it."""
+    if _EAGER_OPS in frame.f_code.co_filename:
+        return (frame.f_code.co_name.title().replace("_", ""),)  # collective_reduce_v2 is CollectiveReduceV2
+    name = frame.f_locals.get("op_name")
+    name = name.decode() if isinstance(name, bytes) else str(name or "")
+    return (name, *_ops_of_function(name))
+
+
+def _name_other_threads(called: str) -> tuple[str, Wait] | None:
+    """Return the collective in which another thread waits."""
     for frame in sys._current_frames().values():
-        if _is_op(frame):
-            found = _name_op(frame, called)
-            if found[1] is not Wait.NONE:
-                return found
-    return called, Wait.NONE
+        step: FrameType | None = frame
+        while step is not None and not _is_op(step):
+            step = step.f_back
+        if step is not None and (found := _name_op(step, called))[1] in (Wait.COLLECTIVE, Wait.STEP):
+            return found
+    return None
 
 
 def _collective_name(op: str) -> str:

@@ -1,8 +1,7 @@
 """Receive the names that a cell brings to a task, and report how the cell has ended.
 
-A name from the notebook is the notebook's until a cell assigns it. Names that cells have assigned are the
-task's own; they are reported, so that later cells do not bring them. Used by `tfmagic.task.program`, on the
-main thread.
+Names that cells have assigned are the task's own; they are reported, so that later cells do not bring them.
+Used by `tfmagic.task.program`, on the main thread.
 """
 
 import contextlib
@@ -22,13 +21,12 @@ from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import exceptions, packing, pickling, tracebacks
 from tfmagic.system import own_code
-from tfmagic.task import exits, streams
+from tfmagic.task import cell_position, exits, own_builtins, streams
 from tfmagic.task.cell_parts import Attempt
 from tfmagic.task.shell import CellRunner
-from tfmagic.task.tensorflow import collectives, function_calls, interrupts, trained_weights
+from tfmagic.task.tensorflow import collectives, function_calls, interrupts
 
 _OF_HISTORY = re.compile(r"_i?\d+|_i{1,3}|_{1,3}")  # inputs and values of earlier cells
-_NO_VALUE = object()
 
 
 class Reports:
@@ -36,26 +34,32 @@ class Reports:
 
     def __init__(self, boot: TaskBoot, channel: Channel, runner: CellRunner):
         self._boot, self._channel, self._runner = boot, channel, runner
-        self._received: dict[str, Any] = {}
+        self._received = runner.received
         self._kept_text = ""
         self._reported: set[str] = set()
         self._names_before: set[str] = set()  # all of the namespace, at the last report
         self._hidden: set[str] = {*runner.builtin_names}  # and the names of the history, as they come
 
-    def bind(self, packed: Packed) -> None:
-        """Put the names that travel with a cell into the task's namespace; delete those deleted there."""
-        namespace, received = self._runner.namespace, self._received
-        self._names_before = set()
-        for names in pickling.load_names(packed, namespace):
-            for name in [name for name, value in names.items() if value is pickling.Deleted]:
-                del names[name]
-                if name in received and namespace.get(name) is received.pop(name):
-                    namespace.pop(name, None)
-            namespace.update(names)
-            received.update(names)
+    def bind(self, cell: RunCell) -> None:
+        """Put the names that travel with a cell into the task's namespace; delete those deleted there.
+
+        Make the settings of the notebook that have changed: `sys.path` before, since values import modules.
+        """
+        self._set(cell.early_settings)
+        for packed in cell.names:
+            self._names_before = set()
+            for names in pickling.load_names(packed, self._runner.namespace):
+                self._received.bind(names)
+        self._set(cell.settings)
+
+    def _set(self, settings: Packed | None) -> None:
+        if settings is not None:
+            make, args, kwargs = pickling.loads(settings, self._runner.namespace)
+            make(*args, **kwargs)
 
     def report_return(self, cell: RunCell, attempt: Attempt, seconds: float) -> None:
         """Report that the cell returned its value, with the variables that the notebook pulls."""
+        self._settle_names()
         value = attempt.value
         packed, problem = self._pack(value) if cell.want_value and value is not None else (None, "")
         pulled: dict[str, Packed] = {}
@@ -77,7 +81,7 @@ class Reports:
             pulled=pulled,
             failed_pulls=failed,
             steps=function_calls.CALLS.most(),
-            trained=trained_weights.WEIGHTS.sample,
+            goes_on=cell_position.runs_in_threads(),
         )
         self._channel.send(event)
 
@@ -91,25 +95,22 @@ class Reports:
             "log_end": streams.log_offset(),
             "owned": self._owned_names(),
             "lost_bytes": streams.take_lost_bytes(),
-            "watched": function_calls.CALLS.watched(),
-            "profile": attempt.profile,
+            "extras": attempt.extras,
         }
 
     def _pack(self, value: Any) -> tuple[Packed | None, str]:
         """Pack a value for the notebook; or return why it cannot travel."""
         try:
-            pickled = pickling.dumps(value, self._runner.namespace, self._notebook_has, for_notebook=True)
+            pickled = pickling.dumps(value, self._runner.namespace, self._received.has, for_notebook=True)
             return packing.pack(pickled), ""
         except BaseException as error:  # the user's own __reduce__ can raise anything, SystemExit too
             return None, f"{type(value).__qualname__} cannot be pickled: {exceptions.describe(error)}"
-
-    def _notebook_has(self, name: str) -> bool:
-        return name in self._received and self._runner.namespace.get(name) is self._received[name]
 
     def report_error(self, cell: RunCell, attempt: Attempt, seconds: float) -> None:
         """Report that the cell raised. An exception that cannot travel goes as text."""
         error = attempt.error
         assert error is not None
+        self._settle_names()
         where = self._where()
         interrupted = interrupts.is_interrupt(error)
         collectives.end_background()
@@ -120,7 +121,7 @@ class Reports:
         if issubclass(type(error), SystemExit):  # isinstance() would run code of the user's classes
             packed = exits.exit_error(error, where)
         else:
-            main, has = self._runner.namespace, self._notebook_has
+            main, has = self._runner.namespace, self._received.has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
             packed = msgspec.structs.replace(packed, explained=explained)
         if cell.exits:
@@ -141,8 +142,10 @@ class Reports:
 
     def report_failure(self, cell: RunCell, failure: BaseException, seconds: float) -> None:
         """Report that the end of a cell could not be reported, because of `failure`."""
+        replaced = own_builtins.put_back()  # first: all that follows needs them
+        reason = exceptions.describe(failure) + (replaced and f": {replaced}; they are put back")
         error = TfmagicError(
-            f"how the cell ended could not be sent to the notebook: {exceptions.describe(failure)}. The task "
+            f"how the cell ended could not be sent to the notebook: {reason}. The task "
             "and its variables are kept"
         )
         packed = tracebacks.pack_error(error, {}, lambda name: False, self._where())
@@ -169,10 +172,14 @@ class Reports:
             file.write(text)
         return self._kept_text
 
+    def _settle_names(self) -> None:
+        """Give up the names that the cell has assigned, and report them, also if no other one is received."""
+        if self._received.settle():
+            self._names_before = set()
+
     def _owned_names(self) -> tuple[str, ...] | None:
         """Return the names that cells assigned, or None if they are those reported last."""
-        namespace = self._runner.namespace
-        names = set(namespace)
+        names = set(self._runner.namespace)
         if names == self._names_before and not self._received:  # as in most cells
             return None
         self._names_before = names
@@ -181,7 +188,7 @@ class Reports:
             if not isinstance(name, str) or _OF_HISTORY.fullmatch(name):  # others can be in globals(), too
                 self._hidden.add(name)
         found -= self._hidden
-        found.difference_update([n for n, v in self._received.items() if namespace.get(n, _NO_VALUE) is v])
+        found.difference_update(self._received.unchanged())
         if found == self._reported:
             return None
         self._reported = found

@@ -16,9 +16,10 @@ from tfmagic.protocol.commands import TaskBoot
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import GAVE_UP, write_end_reason
 from tfmagic.serialization import frame_variables
-from tfmagic.system import files
+from tfmagic.serialization.exception_attributes import of_python
+from tfmagic.system import files, own_code
 from tfmagic.system.advice import Step
-from tfmagic.task import streams
+from tfmagic.task import own_builtins, streams
 
 _FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 _INTERRUPTED = 130  # 128 + SIGINT, as in a shell
@@ -28,11 +29,13 @@ _SHORTAGES = files.SHORTAGES | {errno.ENOSPC, errno.EAGAIN}
 
 def give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
     """End this process after an error of tfmagic's own code, and note the error."""
+    replaced = own_builtins.put_back()
     if boot is not None:
         what = f"its own part in the task failed with {type(error).__qualname__}: {error}"
         short = (isinstance(error, OSError) and error.errno in _SHORTAGES) or isinstance(error, MemoryError)
         short = short or (isinstance(error, RuntimeError) and "start new thread" in str(error))
-        write_end_reason(boot.stacks_path, what if short else f"{what}; {_BROKEN_FROM_INSIDE}")
+        reason = replaced or _BROKEN_FROM_INSIDE
+        write_end_reason(boot.stacks_path, what if short else f"{what}; {reason}")
     try:
         traceback.print_exc()
         streams.flush_all()
@@ -96,7 +99,8 @@ def _flush_files() -> None:
 def end_child(error: BaseException | None) -> NoReturn:
     """End a fork that the cell made and that has reached the end of the cell: it is not the task."""
     if error is not None and not issubclass(type(error), SystemExit):
-        traceback.print_exception(error)
+        frames = own_code.without_leading(of_python(error, "__traceback__"))
+        traceback.print_exception(type(error), error, frames)
     streams.flush_all()
     os._exit(exit_code(error))
 

@@ -18,19 +18,21 @@ from tfmagic.system import thread_origins
 from tfmagic.task.tensorflow import patches
 
 _ENDING_S = 0.1  # for a thread that Python has joined already
+set_by_imports: dict[str, str] = {}
+"""The environment variables that the imports have set, which the task of a fork has, too."""
 _stopped_threads = 0  # of numexpr
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep libraries that are imported from starting threads. Afterwards the environment is as it was."""
+    """Keep libraries that are imported from starting threads. Remember the variables that they set."""
     arrow = os.environ.get("JE_ARROW_MALLOC_CONF")
     ours = {
         "OPENBLAS_NUM_THREADS": "1",
         # Arrow's allocator; of two equal options the later one, the user's, holds
         "JE_ARROW_MALLOC_CONF": ",".join(filter(None, ("background_thread:false", arrow))),
     }
-    before = {name: os.environ.get(name) for name in ours}
+    at_first, before = dict(os.environ), {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
         with thread_origins.noting_starters():
@@ -42,6 +44,7 @@ def one_thread() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+        set_by_imports.update(os.environ.items() - at_first.items())
 
 
 def _stop_numexpr() -> None:

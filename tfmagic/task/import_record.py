@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 _PACKAGES = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _ENDINGS = tuple(importlib.machinery.all_suffixes())
 _OTHER_SETTINGS = "a file of settings that Keras or matplotlib reads is another one"
+_TICK_NS = 20_000_000  # Linux takes the time of a file from its last clock tick
 _Found = list[tuple[str, int]]
 
 
@@ -37,8 +38,11 @@ class ImportRecord:
         """Note what was loaded, and from where."""
         sys.meta_path.remove(self)
         loaded = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
-        self._files = {file: _stamp(file) for file in loaded if isinstance(file, str)}
-        self._changed = [file for file in self._files if _changed_at(file) > self._began_ns]
+        files = {file for file in loaded if isinstance(file, str)} | _libraries()
+        self._files = {file: _stamp(file) for file in files}
+        # a time to come is that of a clock ahead of ours (NFS, a resumed machine), and tells nothing
+        now_ns = time.time_ns() + _TICK_NS
+        self._changed = [file for file in self._files if self._began_ns < _changed_at(file) <= now_ns]
         self._names = {name.partition(".")[0] for name in sys.modules}
         self._missing -= self._names
         self._places = self._look(sys.path, os.getcwd())
@@ -104,6 +108,13 @@ def _packages(path: Sequence[str], cwd: str) -> Iterator[tuple[str, _Found]]:
                 found = [(e.name, e.stat().st_mtime_ns) for e in entries if e.name.endswith(_PACKAGES)]
             if found:
                 yield folder, sorted(found)
+
+
+def _libraries() -> set[str]:
+    """Return the shared libraries of this process: conda updates one without a `.dist-info`."""
+    with open("/proc/self/maps", errors="surrogateescape") as file:
+        places = [line.rstrip("\n").split(maxsplit=5) for line in file if "x" in line.split(maxsplit=2)[1]]
+    return {place[5] for place in places if len(place) == 6 and place[5].startswith("/")}
 
 
 def _stamp(file: str) -> tuple[int, int]:

@@ -32,7 +32,7 @@ class InterruptDelivery:
     def __init__(self, give_up: Callable[[BaseException], NoReturn]):
         self._give_up = give_up
         self.cell = self.interrupted = self.pending = self._sending = 0
-        self.running = self.in_callback = False
+        self.running = self.in_callback = self._raised_inside = False
         self.release: tuple[AbortCollectives, interrupts.StuckWatch] | None = None
         self.side_thread: threading.Thread | None = None
 
@@ -41,11 +41,14 @@ class InterruptDelivery:
         meant = self._sending or self.cell  # 0: the signal is not from the side thread
         if not self.running or (meant != self.cell and not self.in_callback):
             return
-        if interrupts.can_interrupt(frame):
-            self.pending = 0
-            interrupts.STATE.is_raised = True
-            raise KeyboardInterrupt
-        self.pending = meant
+        is_inside = interrupts.is_in_py_function(frame)  # there it is raised once, and then again outside
+        if (is_inside and self._raised_inside) or not interrupts.can_interrupt(frame):
+            self.pending = meant
+            return
+        self.pending = meant if is_inside else 0
+        self._raised_inside = interrupts.STATE.is_late = is_inside
+        interrupts.STATE.is_raised = True
+        raise KeyboardInterrupt
 
     def note_unraisable(self, report: Callable[[Any], object], lost: Any) -> None:
         """Interrupt again if a finalizer got the KeyboardInterrupt, which no exception leaves.
@@ -63,6 +66,7 @@ class InterruptDelivery:
     def interrupt(self, cell: int) -> None:
         """Interrupt this cell and its child processes; a cell that has not begun does not begin."""
         self.interrupted = self.pending = cell
+        self._raised_inside = False
         self._signal(cell, lambda: os.killpg(0, signal.SIGINT))
 
     @property

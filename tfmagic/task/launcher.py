@@ -109,6 +109,8 @@ def import_for_tasks(modules: tuple[str, ...]) -> str:
 
 
 def _import_all(modules: tuple[str, ...]) -> str:
+    from tfmagic.serialization import own_dill  # noqa: F401 - before TensorFlow, which imports dill, too
+
     with _annotations_compiled_once():
         import tensorflow as tf
 
@@ -338,6 +340,7 @@ def fresh_command(channel_fd: int) -> list[str]:
     """Return the command of a task in a fresh interpreter, with this process' import path."""
     code = (
         f"import gc, sys; sys.path[:] = {sys.path!r}; "
+        "from tfmagic.serialization import own_dill; "
         "from tfmagic.task import import_conditions; import_conditions.load_triton(); "
         "gc.disable(); import tensorflow; gc.freeze(); gc.enable(); "
         f"from tfmagic.task import program; program.run_task({channel_fd})"

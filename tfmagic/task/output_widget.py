@@ -35,7 +35,8 @@ class OutputCapture:
         self._widgets: list[Any] = []  # the innermost last
         self._former: tuple[Any, Any] = (None, None)
         self._outputs: list[dict[str, Any]] = []  # of the innermost
-        self._clears_next, self._sync_at = False, 0.0
+        self._cleared: set[str] = set()  # by model: their next output replaces what they have
+        self._sync_at = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -56,7 +57,6 @@ class OutputCapture:
             self._widgets.append(widget)
         elif widget in self._widgets:
             self._widgets.remove(widget)
-        self._clears_next = False
         if self._widgets:
             self._outputs = list(self._widgets[-1].outputs)
         else:
@@ -70,7 +70,7 @@ class OutputCapture:
     def show(self, content: dict[str, Any]) -> None:
         """Put a display into the widget, or clear the widget."""
         if content.get("clear"):
-            self._clears_next = True
+            self._cleared.add(self._widgets[-1].model_id)  # also after the block: `clear_output` has its own
             if not content.get("wait"):
                 self.add(None)
         elif content["data"]:
@@ -79,8 +79,9 @@ class OutputCapture:
 
     def add(self, output: dict[str, Any] | None) -> None:
         """Append an output."""
-        if self._clears_next:
-            self._outputs, self._clears_next = [], False
+        if (model := self._widgets[-1].model_id) in self._cleared:
+            self._cleared.remove(model)
+            self._outputs = []
         last = self._outputs[-1] if self._outputs else {}
         if output is not None and output.get("name") and output["name"] == last.get("name"):
             text = (last["text"] + output["text"])[-_LIMIT_CHARACTERS:]

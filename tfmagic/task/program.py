@@ -33,7 +33,7 @@ from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, So
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import SCRATCH
 from tfmagic.serialization import main_script, pickling, tracebacks
-from tfmagic.system import signal_handlers
+from tfmagic.system import features, signal_handlers
 from tfmagic.task import debugger, exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_parts import Attempt, CellParts
@@ -47,12 +47,9 @@ from tfmagic.task.tensorflow import (
     function_calls,
     interrupts,
     keras_scopes,
-    keras_tracking,
     patches,
-    profiler,
-    trained_weights,
+    tf_config,
 )
-from tfmagic.task.tensorflow.interrupts import StuckWatch
 from tfmagic.task.tracker import Tracker
 from tfmagic.task.widgets import Widgets
 
@@ -87,10 +84,9 @@ class TaskProgram:
         self.turns = Turns()
         self.barriers = Barriers(boot, channel)
         self.keyboard = Keyboard(boot, channel)
-        self.runner = CellRunner(self._send_display, self._ask)
+        self.runner = CellRunner(self._send_display, self._ask, boot.is_interactive)
         self.reports = Reports(boot, channel, self.runner)
         self.widgets = Widgets(boot, channel, self._send_bundle)
-        self.tracing = profiler.Tracing(boot)
         self.tracker = Tracker(self._send_points)
         self.parts = CellParts(
             self.tracker,
@@ -98,9 +94,7 @@ class TaskProgram:
             self.barriers,
             function_calls.CALLS,
             collectives.STATE,
-            keras_tracking.FIT_TRACKING,
-            trained_weights.WEIGHTS,
-            self.tracing,
+            *(half.make(boot) for half in features.halves("task")),
             interrupts.STATE,
             keras_scopes.KerasScopes(),
         )
@@ -121,7 +115,7 @@ class TaskProgram:
         signal.signal(signal.SIGINT, self.interrupt.on_signal)
         sys.unraisablehook = functools.partial(self.interrupt.note_unraisable, sys.unraisablehook)
         sys.breakpointhook = debugger.break_here
-        self._install_context()
+        self._install_context(self.boot.tf_config)
         self._prepare_tensorflow()
         self.side_thread.start()
         self.channel.send(TaskReady(self.boot.task, self.boot.attempt, os.getpid(), socket.gethostname()))
@@ -180,7 +174,8 @@ class TaskProgram:
             came = self.channel.receive_ready()
         else:
             came = []
-            if self.interrupt.running and (place := self.place_watch.look(self.cell)) is not None:
+            caught = interrupts.STATE.is_raised
+            if self.interrupt.running and (place := self.place_watch.look(self.cell, caught)) is not None:
                 self.channel.send(place)
             self.tracker.flush_if_due()
             if urgent:
@@ -208,7 +203,7 @@ class TaskProgram:
             case commands.AbortCollectives(message, when_stuck_in=0):
                 collectives.abort_collectives(message)
             case commands.AbortCollectives():
-                self.interrupt.release = (command, StuckWatch())
+                self.interrupt.release = (command, interrupts.StuckWatch())
             case commands.AnswerInput():
                 self.keyboard.type(command)
             case commands.CloseLog(limit_bytes):
@@ -222,10 +217,10 @@ class TaskProgram:
 
     # -- set-up --
 
-    def _install_context(self) -> None:
-        config = json.loads(os.environ["TF_CONFIG"])
-        task = self.boot.task
-        me = task_context.TaskContext(task.type, task.index, config["cluster"], task == self.boot.leader)
+    def _install_context(self, given: str) -> None:
+        tf_config.give(given)
+        cluster, task = json.loads(given)["cluster"], self.boot.task
+        me = task_context.TaskContext(task.type, task.index, cluster, task == self.boot.leader)
         services = task_context.TaskServices(
             lambda timeout: self._meet(task_context.BARRIER, self.cell.tasks, timeout),
             lambda timeout: self._meet(task_context.TRAINERS_BARRIER, self._trainers(), timeout),
@@ -353,8 +348,7 @@ class TaskProgram:
                 raise KeyboardInterrupt
             for file, text in cell.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-            for packed in cell.names:
-                self.reports.bind(packed)
+            self.reports.bind(cell)
             attempt.bound = True
             if cell.debug:
                 self._debug()
@@ -381,20 +375,18 @@ class TaskProgram:
             )
         debugger.look_at(self.last_error)
 
-    def _rejoin(self, tf_config: str) -> int:
+    def _rejoin(self, given: str) -> int:
         """Enter another cluster; return how often this process has done so."""
         interrupts.STATE.is_held = True  # TensorFlow's context would be half replaced
         try:
             resets = collectives.leave_cluster()
         finally:
             interrupts.STATE.is_held = False
-        os.environ["TF_CONFIG"] = tf_config
-        self._install_context()
+        self._install_context(given)
         return resets
 
     def _call(self, packed: Packed) -> Any:
         function, args, kwargs = pickling.loads(packed, self.runner.namespace)
+        self.runner.received.note_call(function)
         result = function(*args, **kwargs)
-        if hasattr(result, "__await__"):
-            return self.runner.wait_for(result)
-        return result
+        return self.runner.wait_for(result) if hasattr(result, "__await__") else result

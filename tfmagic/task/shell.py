@@ -16,6 +16,7 @@ import inspect
 import json
 import keyword
 import linecache
+import os
 import re
 import sys
 import types
@@ -28,6 +29,9 @@ from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import ExecutionInfo, InteractiveShell
 from traitlets.config import Config
+
+from tfmagic.task import notebook_packages, own_builtins
+from tfmagic.task.received_names import ReceivedNames
 
 _FIRST_WORD = re.compile(r"[^\W\d]\w*")
 Publish = Callable[[dict[str, Any]], None]
@@ -72,7 +76,12 @@ class TaskShell(InteractiveShell):
         print(self.InteractiveTB.stb2text(stb), file=sys.stderr)
 
     ask: Callable[[str, bool], str]
+    received: ReceivedNames
     kernel: Any = None  # pandas takes a shell without this attribute for a terminal
+
+    def transform_ast(self, node: Any) -> Any:
+        """Transform a cell's code, and mark what it assigns. ``%%time`` calls it, too."""
+        return self.received.marked(super().transform_ast(node))
 
     def raw_input(self, prompt: str = "") -> str:
         """Ask the user in the notebook: `input()` of a cell."""
@@ -113,6 +122,7 @@ def make_shell() -> TaskShell:
         display_pub_class=_TaskDisplayPublisher,
         displayhook_class=_TaskDisplayHook,
     )
+    shell.extension_manager.load_extension("storemagic")  # ``%store``, which every notebook has
     with contextlib.suppress(metadata.PackageNotFoundError):
         if metadata.version("ipywidgets").startswith("7."):  # its import needs a kernel that has comms
             comms = types.SimpleNamespace(register_target=lambda *_: None)
@@ -126,18 +136,24 @@ class CellRunner:
     Args:
         send: Called with each display as {"data", "metadata", "transient", "update", ...}.
         ask: Returns what the user types, given a prompt and whether the input is hidden.
+        is_notebook: Whether modules find `get_ipython` among Python's own names, and no `exit`.
     """
 
-    def __init__(self, send: Publish, ask: Callable[[str, bool], str]):
+    def __init__(self, send: Publish, ask: Callable[[str, bool], str], is_notebook: bool = False):
         self.shell = make_shell()
         self.shell.display_pub.send = send
         self.shell.displayhook.send = send
         self.namespace: dict[str, Any] = self.shell.user_ns
+        self.received = self.shell.received = ReceivedNames(self.namespace)
         sys.modules["__main__"] = self.shell.user_module
         self.shell.display_trap.__enter__()  # for good: a cell inside %%capture must not set it again
+        if is_notebook:
+            self.shell.builtin_trap.__enter__()
+            notebook_packages.adapt()
         self.shell.ask = ask
         builtins.input = self.shell.raw_input  # type: ignore[assignment]  # prompts are text here
         getpass.getpass = self.shell.getpass
+        own_builtins.note()
         self.builtin_names = frozenset(self.namespace)
         self._loop: asyncio.AbstractEventLoop | None = None
         history = self.shell.history_manager
@@ -154,7 +170,7 @@ class CellRunner:
             prompt: The notebook's number of the cell; 0 for the number after the last one.
         """
         shell, source = self.shell, self._with_automagic(source)
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        _note_lines(filename, source)
         self._record(source, filename, prompt)
         shell.events.trigger("pre_execute")  # each cell shows its warnings again, also equal ones
         if shell.events.callbacks["pre_run_cell"]:
@@ -162,6 +178,8 @@ class CellRunner:
             shell.events.trigger("pre_run_cell", info)
         try:
             tree = shell.compile.ast_parse(source, filename)
+            if shell.ast_node_interactivity == "last_expr_or_assign":
+                tree.body += _read_assigned(tree.body[-1:])
             return self._run_statements(shell.transform_ast(tree).body, filename, show)
         finally:
             shell.events.trigger("post_execute")  # matplotlib's inline figures are shown here
@@ -205,10 +223,7 @@ class CellRunner:
 
         IPython's setting `ast_node_interactivity` decides which values are shown: by default this one.
         """
-        which = self.shell.ast_node_interactivity
-        if which == "last_expr_or_assign" and body and (name := _assigned_name(body[-1])):
-            body = [*body, ast.fix_missing_locations(ast.copy_location(ast.Expr(name), body[-1]))]
-        value = None
+        which, value = self.shell.ast_node_interactivity, None
         for statement in body:
             is_last = statement is body[-1]
             if isinstance(statement, ast.Expr) and (is_last or which == "all"):
@@ -266,6 +281,15 @@ class CellRunner:
             future.cancel()
 
 
+def _note_lines(filename: str, source: str) -> None:
+    """Let `linecache` find a cell by its name, and where rich looks for it: in the folder of its import."""
+    found = (len(source), None, source.splitlines(True), filename)
+    linecache.cache[filename] = found
+    folder = getattr(sys.modules.get("rich"), "_IMPORT_CWD", "")  # private
+    if folder and not filename.startswith("<"):
+        linecache.cache[os.path.join(folder, filename)] = found
+
+
 def _undo_terminal_of_pandas() -> None:
     """Give tables as many columns as in a notebook: Keras has imported pandas before the shell was made."""
     pandas = sys.modules.get("pandas")
@@ -273,15 +297,17 @@ def _undo_terminal_of_pandas() -> None:
         pandas.set_option("display.max_columns", 20)
 
 
-def _assigned_name(statement: ast.stmt) -> ast.Name | None:
-    """Return an expression that reads the variable which a statement assigns, or None."""
-    match statement:
-        case ast.Assign(targets=[*_, ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
-            return ast.Name(name, ast.Load())
-        case ast.AnnAssign(target=ast.Name(id=name)):
-            return ast.Name(name, ast.Load())
+def _read_assigned(last: list[ast.stmt]) -> list[ast.stmt]:
+    """Return a statement that reads the variable which the last one assigns, if it does."""
+    match last:
+        case [ast.Assign(targets=[*_, ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name))]:
+            pass
+        case [ast.AnnAssign(target=ast.Name(id=name))]:
+            pass
         case _:
-            return None
+            return []
+    read = ast.copy_location(ast.Expr(ast.Name(name, ast.Load())), last[0])
+    return [ast.fix_missing_locations(read)]
 
 
 def encode_bundle(content: dict[str, Any]) -> bytes:

@@ -58,18 +58,27 @@ class _ErrorFile(_LogFile):
         super().__init__(fd, "w", closefd=False)
         self._files = {descriptor: _identity(descriptor) for descriptor in (fd, spans)}
         self._spans, self._count = spans, 0
+        self._end = log_offset()  # of the last write
 
     def write(self, data: Any) -> int:
-        lost = _LogFile.lost_bytes
+        lost, is_noted = _LogFile.lost_bytes, self._count < _MOST_SPANS and self._note(self._end, 0)
         size = super().write(data)
-        self._count += 1
-        # a cell can have closed or redirected the descriptors; a disk that is full keeps nothing
-        if self._count <= _MOST_SPANS and lost == _LogFile.lost_bytes:
-            with contextlib.suppress(OSError):
-                if all(_identity(fd) == known for fd, known in self._files.items()):
-                    end = os.lseek(self.fileno(), 0, os.SEEK_CUR)
-                    os.write(self._spans, struct.pack("<QQ", end - size, end))
+        if is_noted:
+            self._count += 1
+            start = self._end
+            with contextlib.suppress(OSError):  # the descriptor was closed meanwhile
+                if lost == _LogFile.lost_bytes:  # a disk that is full keeps nothing
+                    self._end = os.lseek(self.fileno(), 0, os.SEEK_CUR)
+                    start = self._end - size
+            self._note(start, self._end)
         return size
+
+    def _note(self, start: int, end: int) -> bool:
+        """Append two offsets, unless a cell has closed or redirected a descriptor; return whether."""
+        with contextlib.suppress(OSError):
+            if all(_identity(fd) == known for fd, known in self._files.items()):
+                return os.write(self._spans, struct.pack("<QQ", start, end)) > 0
+        return False
 
 
 def _identity(fd: int) -> tuple[int, int]:

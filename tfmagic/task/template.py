@@ -1,6 +1,6 @@
 """The template: imports TensorFlow once, then forks a launcher, with a keeper, for each kernel that asks.
 
-    kernel ── ForkLauncher(pidfd, environ) ──→ template ──fork──→ keeper ──fork──→ launcher ──fork──→ tasks
+    kernel ── ForkLauncher(environ, path) ───→ template ──fork──→ keeper ──fork──→ launcher ──fork──→ tasks
            ←─ LauncherForked | LauncherRefused     │ a socket in the user's own folder    ↑
            └─ ServeKernel(root channel) ───────────┼──────────────────────────────────────┘
                                                    └─ ends with its owner, or when it was idle
@@ -10,13 +10,15 @@ kernel, and lives on if the template ends. The template keeps no task and no cha
 each kernel only to wake up a keeper that is stopped when the kernel ends.
 
 It has one thread and no context of TensorFlow. It refuses a kernel that has inherited something else, such as
-limits or namespaces, or whose import would find other files (`import_record`).
+limits or namespaces, or whose import would find other files (`import_record`). What the kernel has inherited
+is read from /proc: a process in a sandbox that reaches the socket must not get tasks outside of it.
 
 The owner is the process for whose kernels it works: a Jupyter server, a session of pytest. Without one it
 ends after a given time.
 """
 
 import contextlib
+import errno
 import importlib
 import os
 import select
@@ -49,7 +51,10 @@ from tfmagic.task import import_conditions, keeper, launcher
 from tfmagic.task.import_record import ImportRecord
 
 _LOOK_S = 0.2  # between two looks at the owner during the import
+_NOTE_S = 2.0  # between two looks at its own note
 _CREDENTIALS = struct.Struct("3i")  # pid, user, group
+_SO_PEERPIDFD = 77  # since Linux 6.5; Python has no name for it
+_OF_ITSELF = "personality"  # where Yama is in force, only a process itself can read it; it is in the digest
 
 
 def main(
@@ -112,6 +117,36 @@ def _has_ended(pidfd: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class _Kernel:
+    """A kernel that has connected and not asked yet: its channel, its pid and a pidfd."""
+
+    channel: Channel
+    pid: int
+    pidfd: int
+
+    def close(self) -> None:
+        self.channel.close()
+        os.close(self.pidfd)
+
+
+def _peer_of(sock: socket.socket) -> tuple[int, int] | None:
+    """Return the pid and a pidfd of the process that has connected, or None.
+
+    None stands for a process of another user, for one that has ended, and for one of an outer pid namespace,
+    which has the pid 0 here.
+    """
+    pid, user, _ = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    if user != os.geteuid() or pid <= 0:
+        return None
+    try:
+        return pid, sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        return (pid, os.pidfd_open(pid)) if error.errno == errno.ENOPROTOOPT else None
+
+
+@dataclass(frozen=True, slots=True)
 class _Child:
     """A keeper, and pidfds of it and of its kernel."""
 
@@ -140,7 +175,7 @@ class Template:
             self._end_soon()
         else:
             place.open()
-        self.kernels: dict[int, Channel] = {}  # that have not asked yet
+        self.kernels: dict[int, _Kernel] = {}  # by their connections
         self.children: dict[int, _Child] = {}  # by both pidfds
         self.idle_since = time.monotonic()
         self.poll = select.poll()
@@ -149,9 +184,11 @@ class Template:
             self.poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Work until the owner ends, or nothing was to do for a while."""
+        """Work until the owner ends, nothing was to do for a while, or no command finds this process."""
         while (wait_s := self._wait_s()) >= 0:
-            ready = self.poll.poll(wait_s * 1000)
+            ready = self.poll.poll(min(wait_s, _NOTE_S) * 1000)
+            if not (ready or self.is_over or self.place.is_noted()):
+                return
             if any(fd == self.owner for fd, _ in ready):
                 self.place.remove_all()
                 return
@@ -181,19 +218,18 @@ class Template:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # it has gone
             sock, _ = self.listener.accept()
-            _, user, _ = _CREDENTIALS.unpack(
-                sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            )
-            if user != os.geteuid():
-                sock.close()
-                return
+            with contextlib.ExitStack() as stack:
+                stack.callback(sock.close)
+                if (peer := _peer_of(sock)) is None:
+                    return
+                stack.pop_all()
             sock.setblocking(True)
-            channel = Channel(sock, TemplateRequest)
-            self.kernels[channel.fileno()] = channel
-            self.poll.register(channel.fileno(), select.POLLIN)
+            kernel = _Kernel(Channel(sock, TemplateRequest), *peer)
+            self.kernels[kernel.channel.fileno()] = kernel
+            self.poll.register(kernel.channel.fileno(), select.POLLIN)
 
     def _serve_kernel(self, fd: int) -> None:
-        channel = self.kernels[fd]
+        kernel, channel = self.kernels[fd], self.kernels[fd].channel
         requests: list[TemplateRequest] = []
         ended = False
         try:
@@ -206,31 +242,26 @@ class Template:
                     if not self.children:
                         self._end_soon()
                 else:
-                    channel.send(self._answer(request, fd))
+                    channel.send(self._answer(request, kernel))
             ended = True
         if ended:
             self.poll.unregister(fd)
             del self.kernels[fd]
-            channel.close()
+            kernel.close()
 
-    def _answer(self, request: ForkLauncher, connection: int) -> LauncherForked | LauncherRefused:
+    def _answer(self, request: ForkLauncher, kernel: _Kernel) -> LauncherForked | LauncherRefused:
         if outdated := self.record.outdated():
             self._end_soon()
             return LauncherRefused(outdated, True)
-        reason = self.record.difference(request.path, request.cwd)
-        ours = inherited_facts()
-        if others := [name for name in ours if request.facts.get(name) != ours[name]]:
-            reason = f"it has inherited other values of {', '.join(others)}"
-        if reason:
-            return LauncherRefused(reason, False)
         try:
-            return self._fork(request, connection)
+            reason = self.record.difference(request.path, request.cwd) or _other_facts(kernel)
+            return LauncherRefused(reason, False) if reason else self._fork(request, kernel)
         except OSError as error:
             return LauncherRefused(str(error), False)
 
-    def _fork(self, request: ForkLauncher, connection: int) -> LauncherForked:
+    def _fork(self, request: ForkLauncher, asks: _Kernel) -> LauncherForked:
         obstacle, template = self.obstacle or import_conditions.obstacle_to_fork(), os.getpid()
-        kernel = request.kernel.take()
+        connection, kernel = asks.channel.fileno(), os.dup(asks.pidfd)
         pid = os.fork()
         if pid == 0:
             try:
@@ -263,6 +294,15 @@ class Template:
                 self._note_end(child.kernel)
         if self.owner >= 0:
             self.idle_since = time.monotonic()
+
+
+def _other_facts(kernel: _Kernel) -> str:
+    """Return what a kernel has inherited otherwise than this process, as a reason, or ""."""
+    ours, theirs = inherited_facts(os.getpid()), inherited_facts(kernel.pid)
+    if _has_ended(kernel.pidfd):  # its pid could be another process' by now
+        return "it has ended"
+    others = [name for name in ours if name != _OF_ITSELF and theirs.get(name) != ours[name]]
+    return f"it has inherited other values of {', '.join(others)}" if others else ""
 
 
 def _set_up(request: ForkLauncher, connection: int, kernel: int) -> None:

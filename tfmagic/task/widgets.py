@@ -200,7 +200,7 @@ class Widgets(CellPart):
         content = {**content, "transient": transient, "value": False}
         if not content["update"]:
             text = self._describe(model)
-            if type(self._owner_of(model)).__module__.startswith("ipywidgets"):  # else its own is better
+            if str(type(self._owner_of(model)).__module__).startswith("ipywidgets"):  # else its own is better
                 content["data"]["text/plain"] = text
             self._shown.append(_Shown(model, self._cell, streams.log_offset(), content, text))
             self._text_at = self._text_at or time.monotonic() + self._text_s
@@ -230,7 +230,8 @@ class Widgets(CellPart):
 
     def _describe(self, model: str) -> str:
         with contextlib.suppress(Exception):  # a `repr` of the user's, or a state of another shape
-            return self._text_of(model)[:_TEXT_CHARACTERS]
+            text = self._text_of(model) or repr(self._owner_of(model))  # "" is for closed ones
+            return text[:_TEXT_CHARACTERS]
         return "a widget"
 
     def _text_of(self, model: str) -> str:

@@ -23,9 +23,12 @@ def iterate(paths: shards.Paths | Iterable[shards.Paths]) -> Iterator[bytes]:
 
     Raises:
         ShardsMissing: A pattern matches nothing.
+        ShardError: The files are shards of two runs.
         ShardDamaged: A record is damaged; the message names file and offset. Those before it were yielded.
     """
-    for path in shards.find_files(paths):
+    files = shards.find_files(paths)
+    manifests.check_runs(files)
+    for path in files:
         for window, borders in _intact_records(path):
             for start, end in pairwise(borders):
                 yield bytes(window[start + HEADER : end - FOOTER])
@@ -68,7 +71,7 @@ def merge(
         ShardError: A shard of the set is not among the files, or `dst` is one of them.
         ShardExists, ShardWriteError: As for `ShardWriter`.
     """
-    packed, files, target = is_packed(compression), shards.find_files(paths), shards.check_local(dst)
+    packed, files, target = is_packed(compression), shards.find_files(paths), shards.check_local(dst, "dst")
     if missing := shards.check_sets(files):
         names = ", ".join(map(str, missing[:5]))
         raise ShardError(f"not among the files: {names}; a merge would lose it silently")
@@ -105,7 +108,7 @@ def split(
     """
     if (count is None) == (records is None):
         raise ShardError("give either count (the number of shards) or records (the number in each)")
-    files = shards.find_files(src)
+    files = shards.find_files(src, "src")
     borders: set[int] = set()
     if count is not None:
         shard_owner.at_least(1, "count", count)
@@ -136,7 +139,7 @@ def salvage(src: shards.Paths, dst: shards.Paths, *, overwrite: bool = False) ->
         ShardError: `src` and `dst` are one file.
         ShardExists, ShardWriteError: As for `ShardWriter`.
     """
-    source, target = shards.check_local(src), shards.check_local(dst)
+    source, target = shards.check_local(src, "src"), shards.check_local(dst, "dst")
     if not source.exists():
         raise ShardsMissing(f"there is no file {source}")
     if target.exists() and os.path.samefile(source, target):

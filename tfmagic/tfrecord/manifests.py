@@ -102,7 +102,7 @@ def read_manifests(pattern: shards.Paths) -> tuple[Manifest, ...]:
     Args:
         pattern: As for `read_shards`.
     """
-    return tuple(manifests_of(shards.find_files(pattern)).values())
+    return tuple(manifests_of(shards.find_files(pattern, "pattern")).values())
 
 
 def entries_of(files: Iterable[Path]) -> dict[Path, Entry]:
@@ -136,7 +136,14 @@ def find_former(files: Iterable[Path]) -> dict[Path, Path]:
 
 
 def check_runs(files: Sequence[Path]) -> None:
-    """Raise ShardError for shards of two runs whose names fit together."""
+    """Raise ShardError for shards of two runs whose names fit together, also where a writer was killed."""
+    for family in dict.fromkeys(shard.family for shard in map(shards.parse_name, files) if shard):
+        if left := list(shards.hidden(*family, shards.FORMER)):
+            raise ShardError(
+                f"{left[0].parent / family[1]}*: a writer is replacing these shards, or was killed in that: "
+                "some can be of its run, and some of a former one. Write the set again, with "
+                f"overwrite=True. Where all shards are known to be good, delete {left[0].name} and the like"
+            )
     for path, other in find_former(files).items():
         raise ShardError(f"{path} and {other.name} are of different runs: {FORMER}")
 

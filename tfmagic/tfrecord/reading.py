@@ -64,7 +64,7 @@ def read_shards(
     if task is None:
         _check_caller()
     index, count = shard_owner.place_of(task)
-    files = shards.find_files(pattern)
+    files = shards.find_files(pattern, "pattern")
     if check not in ("names", "contents", None):
         raise ShardError(f"check is 'names', 'contents' or None, not {check!r}")
     if seed is not None and shard_owner.whole(seed) is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from tfmagic.system import files
+from tfmagic.system.arguments import as_flag
 from tfmagic.tfrecord import framing
 from tfmagic.tfrecord.errors import ShardError, ShardExists, ShardWriteError
 from tfmagic.tfrecord.manifests import Entry
@@ -54,7 +55,8 @@ class RecordFile:
         self._packer = zlib.compressobj(wbits=31) if is_packed else None
         self._framed_records, self._waiting = 0, list[bytes]()
         self._full = _GATHER  # frame the waiting records when there are so many bytes
-        self._beside, self._overwrite = path.with_name(f".{path.name}{WRITING}"), overwrite
+        self._overwrite = as_flag("overwrite", overwrite)
+        self._beside = path.with_name(f".{path.name}{WRITING}")
         self.fd, self._is_under_way = -1, False
         with self._discarded_on_error():
             self._check_free()
@@ -113,12 +115,17 @@ class RecordFile:
             fd, self.fd = self.fd, -1
             os.close(fd)
 
+    def sync(self) -> None:
+        """Force the finished file to the disk, before another file is given up for it."""
+        with self._discarded_on_error():
+            files.sync(self._beside)
+
     def place(self) -> None:
         """End the file and give it its name. Raise ShardExists if that was taken meanwhile."""
         self.end()
         with self._discarded_on_error():
             self._check_free()
-            os.rename(self._beside, self.path)
+            files.replace_durably(self._beside, self.path)
         self._is_under_way = False
         self.close()
 

@@ -18,10 +18,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfmagic.system.arguments import as_path, as_paths
 from tfmagic.tfrecord.errors import ShardError, ShardsMissing
 
 MANIFEST = ".manifest.json"
 WRITING = ".writing"  # of a hidden file that is being written
+FORMER = ".former"  # of a hidden file that a writer is replacing; a killed writer has left it
 SUFFIX = ".tfrecord"
 _SHARD = re.compile(
     r"(?P<stem>.+?)-(?P<index>\d{5,})-of-(?P<count>\d{5,})(-(?P<part>\d{5,})-of-(?P<parts>\d{5,}))?"
@@ -32,11 +34,9 @@ _MAGIC = re.compile(r"[*?\[]")
 Paths = str | os.PathLike[str]
 
 
-def check_local(path: Paths) -> Path:
-    """Return the path of a local file or folder. Raise ShardError for a URL."""
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise TypeError(f"a path is a str or a Path, not {type(text).__name__}: {text!r}")
+def check_local(path: Paths, name: str = "path") -> Path:
+    """Return the path of a local file or folder, an argument of this name. Raise ShardError for a URL."""
+    text = as_path(name, path)
     if "://" in text:
         raise ShardError(
             f"{text} is remote: tfmagic.tfrecord works on local folders. Write or read it locally, and copy "
@@ -92,7 +92,7 @@ def base_of(pattern: Paths) -> tuple[Path, str, str]:
 
     Raise ShardError if the pattern cannot name shards.
     """
-    path = check_local(pattern)
+    path = check_local(pattern, "path_pattern")
     if str(pattern).endswith(("/", os.sep)) or path.name in ("", ".", ".."):
         raise ShardError(f"{pattern}: the name of the shards is missing, as in {path / 'train.tfrecord'}")
     if path.name.startswith("."):
@@ -118,30 +118,47 @@ def _split(name: str) -> tuple[str, str]:
 
 def relatives(folder: Path, stem: str, suffix: str) -> list[ShardName]:
     """Return the shards in a folder with this stem and suffix and any numbers, in order."""
+    shards = (parse_name(folder / name) for name in _names_in(folder) if name.startswith(stem))
+    return [shard for shard in shards if shard is not None and shard.family == (folder, stem, suffix)]
+
+
+def hidden(folder: Path, stem: str, suffix: str, ending: str) -> dict[Path, ShardName]:
+    """Return the hidden files of a set with this ending, each with the name of its shard, or a manifest's."""
+    found = {}
+    for name in _names_in(folder):
+        if name.startswith(f".{stem}") and name.endswith(ending):
+            visible = name[1:].removesuffix(ending)
+            if (plain := visible.removesuffix(MANIFEST)) != visible and suffix == SUFFIX:
+                plain += SUFFIX
+            shard = parse_name(folder / plain)
+            if shard is not None and shard.family == (folder, stem, suffix):
+                found[folder / name] = shard
+    return found
+
+
+def _names_in(folder: Path) -> list[str]:
     try:
-        names = sorted(os.listdir(folder))
+        return sorted(os.listdir(folder))
     except OSError:
         return []
-    shards = (parse_name(folder / name) for name in names if name.startswith(stem))
-    return [shard for shard in shards if shard is not None and shard.family == (folder, stem, suffix)]
 
 
 # ---- reading --------------------------------------------------------------------------------------
 
 
-def find_files(patterns: Paths | Iterable[Paths]) -> list[Path]:
+def find_files(patterns: Paths | Iterable[Paths], name: str = "paths") -> list[Path]:
     """Return the files of globs, file names, folders or names of sets: sorted, each once.
 
     Files that are being written, and manifests, are left out. In a glob ``**`` is any number of folders, as
     in `pathlib`: read as one folder, it would silently leave files out. Raise ShardsMissing if a pattern
     matches nothing, ShardError if it is a URL.
     """
-    given = [patterns] if isinstance(patterns, str | os.PathLike) else list(patterns)
+    given = as_paths(name, patterns)
     if not given:
         raise ShardsMissing("no file is given")
     found: dict[str, Path] = {}
     for pattern in given:
-        path = check_local(pattern)
+        path = check_local(pattern, name)
         files = sorted(_match(path))
         if not files:
             raise ShardsMissing(_nothing_there(path))

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, Self
 
 from tfmagic.protocol import task_context
+from tfmagic.system.arguments import as_flag
+from tfmagic.system.files import sync
 from tfmagic.system.whole_steps import run_whole
 from tfmagic.tfrecord import framing, manifests, shard_owner, shards
 from tfmagic.tfrecord.errors import ShardError, ShardExists
@@ -76,7 +78,7 @@ class ShardWriter:
         self.max_bytes = None if max_bytes is None else at_least(1, "max_bytes", max_bytes)
         if not isinstance(run, str):
             raise ShardError(f"run is a str, not {run!r}")
-        self.overwrite, self.run = overwrite, run
+        self.overwrite, self.run = as_flag("overwrite", overwrite), run
         is_of_task = self.count > 1 and (task is None or isinstance(task, task_context.TaskContext))
         self._is_of_task = is_of_task and not run
         self.manifest: Manifest | None = None
@@ -87,10 +89,7 @@ class ShardWriter:
         self._file = RecordFile(self._name.path, bool(self.compression), overwrite=True)
         try:
             self._check_free()
-            # only of this set: a writer of train.tfrecord.gz, whose names begin alike, can be running
-            beside = self._name.path.with_name(f".{self._name.path.name}")
-            for left in glob.glob(f"{glob.escape(str(beside))}.{'[0-9]' * 5}*{shards.WRITING}"):
-                os.unlink(left)  # further shards of a killed writer, whose lock is ours now
+            self._clear_leftovers()
         except BaseException:
             self.discard()
             raise
@@ -187,6 +186,7 @@ class ShardWriter:
         """Put the shards and the manifest in the place of the former ones: all, or none after an error.
 
         The former files have hidden names meanwhile, beside their own ones as long as these are not taken.
+        Where a kill leaves them, `manifests.check_runs` refuses the set. The new files are on the disk first.
         """
         new = {file.path for file in files}
         old = {files[-1].path}
@@ -194,12 +194,17 @@ class ShardWriter:
             old |= new | {path for shard in self._former() for path in (shard.path, shard.manifest)}
         aside: dict[Path, Path] = {}
         placed: list[Path] = []
+        given_up = sorted(path for path in old if os.path.lexists(path) and not path.is_dir())
         try:
-            for path in sorted(path for path in old if os.path.lexists(path) and not path.is_dir()):
+            for file in files if given_up else ():
+                file.sync()
+            for path in given_up:
                 aside[path] = _set_aside(path, stays=path in new)
             for file in files:
                 file.place()
                 placed.append(file.path)
+            if given_up:
+                sync(files[-1].path.parent)
         except BaseException as error:
             for path in placed:
                 with contextlib.suppress(OSError):
@@ -211,7 +216,8 @@ class ShardWriter:
                 except OSError:
                     error.add_note(f"the former {path} is {kept}")
             raise
-        for kept in aside.values():
+        left = shards.hidden(*self._name.family, shards.FORMER)  # also of killed writers
+        for kept in {*aside.values(), *(path for path, name in left.items() if self._replaces(name))}:
             with contextlib.suppress(OSError):
                 kept.unlink()
         if self._is_of_task:
@@ -255,6 +261,17 @@ class ShardWriter:
             for file in (*self._done, self._file):
                 file.close()
 
+    def _clear_leftovers(self) -> None:
+        """Delete what killed writers have left that had not begun to appear: our locks say that none runs."""
+        # only of this set: a writer of train.tfrecord.gz, whose names begin alike, can be running
+        beside = self._name.path.with_name(f".{self._name.path.name}")
+        for left in glob.glob(f"{glob.escape(str(beside))}.{'[0-9]' * 5}*{shards.WRITING}"):
+            os.unlink(left)
+        for path, name in shards.hidden(*self._name.family, shards.MANIFEST + shards.WRITING).items():
+            if self._replaces(name):
+                with contextlib.suppress(ShardExists):  # a running writer has its lock
+                    RecordFile(path.with_name(name.manifest.name), overwrite=True).discard()
+
     def _fail(self) -> None:
         self.discard()
         self._state = "failed"
@@ -280,7 +297,10 @@ class ShardWriter:
     def _former(self) -> list[ShardName]:
         """Return the shards that this writer replaces: its own, and those of sets with another count."""
         old = shards.relatives(*self._name.family)
-        return [s for s in old if s.count != self.count or s.index == self.index or self.count == 1]
+        return [shard for shard in old if self._replaces(shard)]
+
+    def _replaces(self, shard: ShardName) -> bool:
+        return shard.count != self.count or shard.index == self.index or self.count == 1
 
     def _describe(self, names: list[ShardName], files: list[RecordFile]) -> Manifest:
         entries = tuple(file.entry(name.path.name) for name, file in zip(names, files, strict=True))
@@ -291,7 +311,7 @@ class ShardWriter:
 
 def _set_aside(path: Path, stays: bool) -> Path:
     """Give a file a hidden name; its own one `stays`, where the file system has links, until it is taken."""
-    aside = path.with_name(f".{path.name}.former")
+    aside = path.with_name(f".{path.name}{shards.FORMER}")
     aside.unlink(missing_ok=True)  # of a writer that was killed, whose lock is ours now
     if stays:
         with contextlib.suppress(OSError):

@@ -1,7 +1,8 @@
 """Rich displays as html inside the static form: images, text and sanitized fragments of html.
 
 `nh3` removes everything from a fragment that could run or break out of its place. A fragment that loses an
-element by this, or a handler, needs a front end: it is shown beside the static form instead.
+element by this, or a handler, needs a front end: it is shown beside the static form instead. Pictures that it
+names are loaded, as in a plain notebook, also those that a style names.
 """
 
 import base64
@@ -22,6 +23,9 @@ _CODE = (
 _FORMULA = re.compile(r"\$\$.+?\$\$|(?<![\\$])\$[^\s$](?:[^$\n]*[^\s$\\])?\$(?!\d)", re.DOTALL)
 _SVG_WITHOUT_NAMESPACE = re.compile(r"<svg\b(?![^>]*\sxmlns\s*=)")  # a browser shows no such file
 _JSON_DEPTH = 20
+_LINK_LIMIT = (
+    20_000_000  # markdown-it reads the rest again for each bracket that is not closed: a tenth of a second
+)
 _NAMES = {
     "image/png": "figure",
     "image/jpeg": "picture",
@@ -46,6 +50,14 @@ _ATTRIBUTES = _words(
 _SCOPED_STYLE = re.compile(r"<style scoped>.*?</style>", re.DOTALL)  # of pandas; sanitizers drop it
 _TAGS = re.compile(r"</?(?!tbody)[a-z][\w-]*|<[?!](?!--)")  # a parser adds <tbody> by itself
 _SCRIPTED = re.compile(r"<[^<>]*?(\bon\w+\s*=|script\s*:|data:text/html)", re.IGNORECASE)
+_STYLES = re.compile(  # without places, layers, transformations and shadows: they leave the form
+    r"\s*(?:accent|align|aspect|background|border|box-sizing|caption|clear|color|column|cursor|direction|display|empty"
+    r"|fill|flex|float|font|gap|grid|height|hyphens|justify|line|list|margin|max|min|object|opacity|overflow|padding"
+    r"|quotes|row|stop|stroke|tab|table|text-(?!indent|shadow)|vertical|visibility|white|width|word-(?!spacing))"
+    r"(?:[a-z]+|(?:-[a-z]+)*)\s*:[^\\]*"
+)
+_PART = re.compile(r";(?!(?:charset=[\w-]+;)?base64,)")  # not within the address of a picture
+_LEAVES = re.compile(r"\s*margin[a-z-]*\s*:.*(?:-\s*[\d.]|\()")  # to the left, or above
 
 
 def as_html(data: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
@@ -82,6 +94,9 @@ def _text_of(data: Mapping[str, Any], kind: str) -> str:
 def _markdown(text: str) -> str | None:
     """Return Markdown as sanitized html; formulas stay as they are, as in JupyterLab."""
     from markdown_it import MarkdownIt  # not loaded by `import tfmagic`
+
+    if text.count("[") * len(text) > _LINK_LIMIT:
+        return None
 
     formulas: list[str] = []
 
@@ -126,9 +141,26 @@ def _sanitize(fragment: str) -> str | None:
         attributes={"*": set(_ATTRIBUTES)},
         generic_attribute_prefixes={"data-", "aria-"},
         url_schemes={"http", "https", "mailto", "ftp", "data"},
+        attribute_filter=_filtered,
     )
     is_whole = _TAGS.findall(fragment.lower()) == _TAGS.findall(clean)
     return clean if is_whole and not _SCRIPTED.search(fragment) else None
+
+
+def _filtered(tag: str, name: str, value: str) -> str | None:
+    """Return what stays of an attribute; None without it. The parser has decoded the value."""
+    if name == "style":
+        parts = _PART.split(value)
+        kept = [
+            part
+            for part in parts
+            if not part.strip() or (_STYLES.fullmatch(part) and not _LEAVES.match(part))
+        ]
+        return value if len(kept) == len(parts) else ";".join(kept) or None
+    if name.startswith("data-tfmagic"):  # by which our own script finds its elements
+        return None
+    is_link = name != "src" and "".join(value.split()).lower().startswith("data:")
+    return None if is_link and name in ("href", "download") else value
 
 
 def _image(kind: str, data: Mapping[str, Any], size: Any) -> str:

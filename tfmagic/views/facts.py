@@ -10,7 +10,7 @@ from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited,
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.doing import FAILURES, Doing
 from tfmagic.runs.folder import RunFolder
-from tfmagic.supervisor import stalls
+from tfmagic.supervisor import stall_sentences, stalls
 from tfmagic.supervisor.ladder import name_failure
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
@@ -73,16 +73,16 @@ def find_news(context: ViewContext) -> str:
 def find_left(context: ViewContext) -> str:
     """Return which tasks Ctrl-C has not ended, and what to do; or ""."""
     cell = context.cell
-    return "" if cell is None else stalls.explain_interrupt(cell)
+    return "" if cell is None else stall_sentences.explain_interrupt(cell)
 
 
 def cell_news(supervisor: SupervisorFacts, cell: CellState) -> str:
     """Return who waits for whom, tasks beside the cell's that are dead, and a lack of memory; or ""."""
     state, policy = supervisor.state, supervisor.policy()
     if cell.ladder is not None or cell.presses > 0:
-        waits = stalls.explain_interrupt(cell)
+        waits = stall_sentences.explain_interrupt(cell)
     else:
-        waits = stalls.explain(state, cell, policy, time.monotonic())
+        waits = stall_sentences.explain(state, cell, policy, time.monotonic())
     dead = [
         f"{task} has no process (it {describe_end(seen.death)}); %tfcluster restart {task} brings it back"
         for task, seen in state.tasks.items()

@@ -140,9 +140,7 @@ class TaskFeed:
 
         The task's displays that are shown by that, in the order of their offsets, are removed.
         """
-        end = self.log.next_end()
-        if until is not None:
-            end = until
+        end = self._errors.known_end(self.log.offset, self.log.next_end()) if until is None else until
         base = before = self._end
         replaced: dict[int, Item] = {}
         while displays and displays[0].offset <= end:

@@ -83,7 +83,7 @@ def render(
         whole_bytes = limit_bytes // len(record.tasks)  # a draft is drawn often
     parts = [_load(record, part, run, whole_bytes) for part in record.tasks]
     widgets = tuple((part.record.task, model) for part in parts for model in part.widgets)
-    values = fold_values({part.record.task: part.values for part in parts})
+    folded = fold_values({part.record.task: part.values for part in parts})
     if len(parts) > _IN_ORDER:
         parts.sort(key=lambda part: part.record.error is None)
     if any(_is_consequence(part.record) for part in parts):
@@ -91,6 +91,8 @@ def render(
     whole = f"the whole: {run.folder}"
     if limit_bytes < FULL_BYTES:
         whole = f"{line} --full"
+    below = "shown below" if record.verdict else f"{line} shows it"
+    values, more = _fit_values(folded, below)
     text, lost = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
     figures = Figures(run, record.cell, [parse_task(part.task) for part in record.tasks])
     figures.read()
@@ -98,14 +100,15 @@ def render(
     text = "\n".join([text, *lines])
     notes = [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
     text = "\n".join([text, *notes]).lstrip("\n")
-    below = "shown below" if record.verdict else f"{line} shows it"
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
     charts = static_html.figures_html(
         dict(zip(lines, figures.charts().values(), strict=True)), int(limit_bytes * _CHARTS_SHARE)
     )
     limit = limit_bytes - len(text.encode())
     page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts)
-    return StaticForm(page, text, tuple(apart), widgets, tuple(_pictures(parts)))
+    shown = [item for part in parts for item in part.items if isinstance(item, DisplayItem)]
+    pictures = _pictures([*shown, *map(_display_of, values)])
+    return StaticForm(page, text, (*apart, *more), widgets, tuple(pictures))
 
 
 def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int) -> _Part:
@@ -156,9 +159,24 @@ def _fit_displays(parts: Sequence[_Part], room_bytes: int, below: str) -> list[D
     return apart
 
 
-def _pictures(parts: Sequence[_Part]) -> Iterator[DisplayItem]:
+def _display_of(row: ValueRow) -> DisplayItem:
+    return DisplayItem(row.data, row.metadata, f"{row.tasks[0]}:value:{row.place}")
+
+
+def _fit_values(rows: Sequence[ValueRow], below: str) -> tuple[list[ValueRow], list[DisplayItem]]:
+    """Return the rows, with a remark on each value that html cannot hold, and these values as displays."""
+    kept, apart = list(rows), []
+    for place, row in enumerate(rows):
+        if embedding.as_html(row.data, row.metadata) is None:
+            apart.append(_display_of(row))
+            remark = f"{row.text}\n[{embedding.name_of(row.data)}: {below}]".lstrip("\n")
+            kept[place] = replace(row, data={"text/plain": remark})
+    return kept, apart
+
+
+def _pictures(items: Iterable[DisplayItem]) -> Iterator[DisplayItem]:
     """Yield the displays of the html that are pictures and nothing else."""
-    for item in (item for part in parts for item in part.items if isinstance(item, DisplayItem)):
+    for item in items:
         data = {kind: value for kind, value in item.data.items() if kind.startswith("image/")}
         if data and not set(item.data) - {*data, "text/plain"}:
             yield replace(item, data=data)

@@ -10,7 +10,6 @@ task ends.
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 import traceback
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage, CommQueue
 from tfmagic.protocol.events import CommAnswered, CommsSent, Event, TaskExited, TaskLost
+from tfmagic.system import notices
 
 if TYPE_CHECKING:
     from tfmagic.views.widget_mirrors import Mirrors
@@ -133,10 +133,10 @@ class TaskWidgets:
             try:
                 self._page.mirrors.receive(message, self._answer(owner), self._is_busy)
             except Exception:  # of one widget; the others go on
-                traceback.print_exc()
+                notices.tell(traceback.format_exc())
         if lost:
             why = f"at most {self._queue.limit} wait for the page; send fewer"
-            print(f"tfmagic: {lost} messages of widgets were left out: {why}", file=sys.stderr)
+            notices.tell(f"tfmagic: {lost} messages of widgets were left out: {why}")
 
     def _answer(self, owner: Owner | None) -> Answer:
         return lambda message: owner and self._ask(CommAnswered(*owner, message))

@@ -26,6 +26,7 @@ from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.runs.terminal.lines import cut
 from tfmagic.runs.terminal.screen import Row, ansi_text, plain_text, rows_of
 from tfmagic.supervisor.state import CellState
+from tfmagic.system import notices
 from tfmagic.views.figures import Figures
 
 _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anyone reads
@@ -79,7 +80,7 @@ class QuietView:
         self._has_dropped |= bool(self._incoming)
         self._incoming.clear()
         if news := self._news.take():
-            print(f"tfmagic: {news}", file=sys.stderr)
+            notices.tell(f"tfmagic: {news}")
 
     def finish(self, cell: CellState | None) -> None:
         pass

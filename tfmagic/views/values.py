@@ -1,7 +1,7 @@
 """The last value of each task: equal values share a row of the table task → value."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Bundle = tuple[dict[str, Any], dict[str, Any]]  # data and metadata by mime type
@@ -9,12 +9,13 @@ Bundle = tuple[dict[str, Any], dict[str, Any]]  # data and metadata by mime type
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """A value and the tasks that have it, of `count` tasks."""
+    """A value and the tasks that have it, of `count` tasks; it is the row number `place`."""
 
     tasks: tuple[str, ...]
     data: dict[str, Any]
     metadata: dict[str, Any]
     count: int
+    place: int = 0
 
     @property
     def names(self) -> str:
@@ -35,8 +36,8 @@ def fold_values(values: Mapping[str, Sequence[Bundle]]) -> list[ValueRow]:
         for data, metadata in shown:
             for place, row in enumerate(rows):
                 if row.data == data and task not in row.tasks:
-                    rows[place] = ValueRow((*row.tasks, task), data, metadata, len(values))
+                    rows[place] = replace(row, tasks=(*row.tasks, task))
                     break
             else:
-                rows.append(ValueRow((task,), data, metadata, len(values)))
+                rows.append(ValueRow((task,), data, metadata, len(values), len(rows)))
     return rows

@@ -142,11 +142,13 @@ class Mirrors:
     def _remove_row(self, model: str) -> None:
         for panel in [panel for panel in self._panels if model in panel[1]]:
             box, rows, on_end = panel
-            del rows[model]
+            row = rows.pop(model)
             box.children = list(rows.values())
+            # `ipywidgets` gives a page that is loaded again nothing at all if a child of one widget is closed
+            _close(row, row.children[0])
             if not rows:
                 self._panels.remove(panel)
-                box.close()
+                _close(box)
                 on_end()
 
     def _release(self, is_busy: bool) -> None:
@@ -157,6 +159,14 @@ class Mirrors:
         with contextlib.suppress(AttributeError):  # another kernel than ipykernel
             for state in ("idle", "busy") if is_busy else ("idle",):
                 self._kernel.send_response(self._kernel.iopub_socket, "status", {"execution_state": state})
+
+
+def _close(*widgets: Any) -> None:
+    """Close widgets of ours, with what `ipywidgets` has made for them."""
+    for widget in widgets:
+        for part in (widget, widget.layout, getattr(widget, "style", None)):
+            if part is not None:
+                part.close()
 
 
 def _with_buffers(data: dict[str, Any], buffers: Sequence[bytes]) -> dict[str, Any]:

@@ -133,7 +133,7 @@ print("b", end="")
 print("c", end="")
 
 # %% unicode of all kinds
-print("ümläut 日本語 🎉 \u200b| e\u0301 | \u202e")
+print("ümläut 日本語 🎉 👨\u200d👩 | e\u0301 |")
 
 # %% bytes that are no text
 import os

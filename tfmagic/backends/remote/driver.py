@@ -38,7 +38,7 @@ from tfmagic.backends.remote.messages import (
 )
 from tfmagic.backends.remote.relay import Host, Relay
 from tfmagic.backends.remote.versions import describe_differences, own_versions
-from tfmagic.errors import BackendError, ProtocolError
+from tfmagic.errors import BackendError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import file_sizes
@@ -176,12 +176,16 @@ class Driver:
                 orders = [order for sent in self._reports.receive_some() for order in sent.orders]
             except (EOFError, OSError):
                 return  # the kernel is gone, which the main thread sees, too
-            except ProtocolError:  # no further order can be read: the kernel sees the end, and ends us
+            except Exception:  # no further order can be read: the kernel sees the end, and ends us
                 self._reports.sock.shutdown(socket.SHUT_RDWR)
                 return
             if (relay := self._relay) is not None:
                 self._leaves_cluster = bool(self._kept_as)  # the kernel has noted where it is
-                relay.pass_on(orders)
+                try:
+                    relay.pass_on(orders)
+                except Exception as error:  # a defect: the tasks would wait for these orders
+                    for host in relay.all_hosts():
+                        relay.give_up(host, f"an order could not be passed on: {words_of(error)}")
 
     def _host_at(self, node: str) -> Host | None:
         assert self._relay is not None
@@ -209,11 +213,18 @@ class Driver:
         """Begin to find a host for a task whose host is lost, and return it. Call with the lock."""
         relay = self._relay
         assert relay is not None
-        relay.hosts[task] = host = Host([task])
+        host = Host([task])
         threading.Thread(target=self._find_place, args=(relay, host), daemon=True).start()
+        relay.hosts[task] = host  # the lock keeps the thread from looking for it before
         return host
 
     def _find_place(self, relay: Relay, host: Host) -> None:
+        try:
+            self._wait_for_place(relay, host)
+        except Exception as error:  # of the engine: the task's orders wait in this host
+            relay.lose(host, words_of(error))
+
+    def _wait_for_place(self, relay: Relay, host: Host) -> None:
         (task,) = host.tasks
         limit_s = self._timeout_s * _SOONER
         deadline = time.monotonic() + limit_s

@@ -101,7 +101,7 @@ class Engine(Protocol):
 
 def words_of(error: BaseException) -> str:
     """Return the text of an error and of what led to it: an engine's reason is often only there."""
-    text = str(error).strip()
+    text = str(error).strip().encode("utf-8", "replace").decode()  # half a character could not be sent
     if isinstance(error, BackendError):
         return text
     cause = f" ({words_of(error.__cause__)})" if error.__cause__ is not None else ""

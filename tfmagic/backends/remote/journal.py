@@ -44,7 +44,10 @@ class Journal:
         """Note what was sent to the task."""
         match command:
             case commands.RunCell(cell=number):
-                kept = msgspec.structs.replace(command, names=(), sources=(), call=command.call and Packed())
+                call = command.call and Packed()
+                kept = msgspec.structs.replace(
+                    command, names=(), sources=(), call=call, early_settings=None, settings=None
+                )
                 self._cells[number] = KeptCell(kept, self.task.attempt, time.monotonic(), log_bytes)
                 self._open.add(number)
                 for old in list(self._cells)[:-_CELLS]:

@@ -16,7 +16,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfmagic.backends.remote.sent_files import IGNORE_FILE, OWN_FOLDER, Found, Stamp, is_own, search, stamp_of
+from tfmagic.backends.remote.sent_files import (
+    IGNORE_FILE,
+    NO_TEXT,
+    OWN_FOLDER,
+    Found,
+    Stamp,
+    is_own,
+    is_text,
+    printable,
+    search,
+    stamp_of,
+)
 from tfmagic.errors import LaunchError
 from tfmagic.protocol.module_origins import UNPACKED
 from tfmagic.system.advice import Step
@@ -87,14 +98,15 @@ def collect(path: Sequence[str], files: Iterable[str], max_bytes: int) -> OwnMod
     stdlib = sysconfig.get_path("stdlib")
     folders = [os.path.abspath(entry) for entry in path]
     middle = folders.index(stdlib) if stdlib in folders else len(folders)
-    own = [folder if is_own(folder) and os.path.isdir(folder) else "" for folder in folders]
+    own = [f if is_own(f) and os.path.isdir(f) and is_text(f) else "" for f in folders]
     before, after = (tuple(dict.fromkeys(filter(None, part))) for part in (own[:middle], own[middle:]))
     found = Found()
     for folder in (*before, *after):
         search(folder, found)
         _check_size(found.code, folder, max_bytes)
+    found.left_out |= {printable(f): NO_TEXT for f in folders if not is_text(f)}
     further = [os.path.abspath(file) for file in files if file]
-    stamps = (stamp_of(file) for file in further if is_own(file) and file.endswith(".py"))
+    stamps = (stamp_of(file) for file in further if is_own(file) and is_text(file) and file.endswith(".py"))
     found.code |= {stamp[0]: stamp for stamp in stamps if stamp is not None}
     _check_size(found.code, "", max_bytes)
     data, too_large = _fitting(found.data, max_bytes - _size_of(found.code))

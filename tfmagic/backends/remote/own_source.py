@@ -16,7 +16,8 @@ def source_of_tfmagic() -> bytes:
     """Return this package as a zip file, for hosts where it is not installed."""
     root = Path(tfmagic.__file__).parent
     archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+    # Nix, Guix and Bazel give files the time 0, which a zip file does not have
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as out:
         for path in sorted(root.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
                 out.write(path, f"tfmagic/{path.relative_to(root)}")

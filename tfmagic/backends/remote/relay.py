@@ -6,6 +6,9 @@
 While the driver reads one batch, the agent can already answer with the next: with one poll under way, what
 happens just after an answer would wait for the way there and back.
 
+An error of the engine, wherever it is raised, loses a host or an order, and the kernel hears of it: a thread
+that ended silently would leave the tasks waiting.
+
 Orders keep their numbers until the agent has confirmed them, so what an engine could not deliver is sent
 again. What the tasks have written is in the run folder before the kernel hears of what they did next.
 """
@@ -118,7 +121,7 @@ class Relay:
 
     def all_hosts(self) -> list[Host]:
         """Return each host once."""
-        return list({id(host): host for host in self.hosts.values()}.values())
+        return list({id(host): host for host in list(self.hosts.values())}.values())
 
     def close(self) -> None:
         """Report nothing any more."""
@@ -177,9 +180,10 @@ class Relay:
         An order that fails is answered for its task, and a host that cannot be called is lost.
         """
         objects: dict[tuple[int, bool], Any] = {}
-        failed, broken = [], []
+        failed: list[OrderFailed] = []
+        broken = []
         with self.lock:
-            found = self._by_host(orders)
+            found = self._by_host(orders, failed)
             found.sort(key=lambda found: not found[0].shares_memory)  # while the others' values are copied
             for host, parts in found:
                 new = []
@@ -202,8 +206,12 @@ class Relay:
 
     def lose(self, host: Host, reason: str) -> None:
         """Report that a host is lost, or its agent, with which the tasks end."""
-        self._engine.forget(host.agent)
-        what = "its agent on" if self._engine.lives(host.node) else "its host"
+        what = "its host"
+        try:
+            self._engine.forget(host.agent)
+            what = "its agent on" if self._engine.lives(host.node) else what
+        except Exception as error:  # of an engine that has lost more than this host
+            reason = f"{reason} ({words_of(error)})"
         where = f"{what} {host.address}".rstrip()  # it has no address before its agent is open
         self.give_up(host, f"{where} is lost: {reason}")
 
@@ -216,14 +224,19 @@ class Relay:
 
     # -- orders --
 
-    def _by_host(self, orders: Sequence[Deliver]) -> list[tuple[Host, list[tuple[Deliver, list[TaskId]]]]]:
+    def _by_host(
+        self, orders: Sequence[Deliver], failed: list[OrderFailed]
+    ) -> list[tuple[Host, list[tuple[Deliver, list[TaskId]]]]]:
         """Return the hosts of the tasks of orders, with the orders of each, and its tasks that get them."""
         found: dict[int, tuple[Host, list[tuple[Deliver, list[TaskId]]]]] = {}
         for order in orders:
             for task in order.tasks:
                 host = self.hosts[task]
                 if host.is_lost and order.launches:
-                    host = self._replace(task)
+                    try:
+                        host = self._replace(task)
+                    except Exception as error:  # no thread can be started, for example
+                        failed.append(OrderFailed((task,), order.cell, words_of(error)))
                 if host.is_lost:
                     continue
                 _, parts = found.setdefault(id(host), (host, []))
@@ -256,12 +269,20 @@ class Relay:
     # -- reports --
 
     def _listen(self, host: Host) -> None:
+        try:
+            self._serve(host)
+        except HostGone as error:
+            self.lose(host, str(error))
+        except Exception as error:  # of the engine, or a defect here: no task must be left waiting
+            self.lose(host, f"what it sent could not be read: {words_of(error)}")
+
+    def _serve(self, host: Host) -> None:
         polls: deque[Any] = deque()
         while not (self.ended.is_set() or host.is_lost):
-            while len(polls) < _POLLS:
-                number = host.batch + len(polls) + 1
-                polls.append(self._engine.call(host.agent, "poll", number, self._poll_s))
             try:
+                while len(polls) < _POLLS:
+                    number = host.batch + len(polls) + 1
+                    polls.append(self._engine.call(host.agent, "poll", number, self._poll_s))
                 number, performed, clock, pieces, *report = self._engine.answer(polls.popleft())
                 if number == TAKEN_OVER:
                     self._send(TakenOver())
@@ -271,18 +292,11 @@ class Relay:
                     self.give_up(host, _ended_by_lease(host.address, self._lease_s))
                     return
                 self._report(host, clock, pieces, *report)
+                self._confirm(host, number, performed)
             except HostUnreachable:
                 host.was_unreachable = True
                 self._await(polls)
                 self.ended.wait(_AGAIN_S)
-            except HostGone as error:
-                self.lose(host, str(error))
-                return
-            except Exception as error:  # a defect here must leave no task waiting
-                self.lose(host, f"what it sent could not be read: {words_of(error)}")
-                return
-            else:
-                self._confirm(host, number, performed)
         self._await(polls)
 
     def _await(self, polls: deque[Any]) -> None:

@@ -7,6 +7,7 @@
       └─ folder/   without                  sent only if this process has imported it
 
 `.tfmagicignore`, by gitignore's rules, leaves out more. Hidden files, keys and virtual environments never go.
+These rules hold for a link and for what it leads to; a link out of the folder of the import path is left out.
 """
 
 import fnmatch
@@ -30,10 +31,18 @@ OWN_FOLDER = "Nothing was started or ended. Put the notebook into a folder of it
 
 _INSTALLED = frozenset(("site-packages", "dist-packages", "lib-dynload"))
 _NEVER_BELOW = frozenset(("node_modules", "__pycache__", *_INSTALLED))
-_NEVER = (
-    "*.pem", "*.key", "*.p12", "*.pfx", "credentials*", "id_rsa*", "id_dsa*", "id_ecdsa*",
-    "id_ed25519*",
+_NEVER = (  # in small letters
+    "*.pem*", "*.key", "*.key.*", "*.p12*", "*.pfx*", "*.jks", "*.keystore", "*.ppk", "*.kdb", "*.kdbx",
+    "*.gpg", "*.ovpn", "*.tfstate*", "*.tfvars", "*.env", "*.env.*", "*credential*", "*secret*", "*id_rsa*",
+    "*id_dsa*", "*id_ecdsa*", "*id_ed25519*",
 )  # fmt: skip
+_NEVER_DATA = (  # names that modules have, too
+    "token", "token.*", "*[-_.]token", "*[-_.]token.*", "*passw*", "*kubeconfig*", "*service[-_]account*",
+    "*api[-_]key*", "*apikey*", "*netrc*", "*pgpass*", "*htpasswd*",
+)  # fmt: skip
+_PRIVATE_KEY = b"PRIVATE KEY-----"  # in the first line, whatever the file is called
+_SECRET = "perhaps a secret"
+NO_TEXT = "its name is no UTF-8"
 _ENVIRONMENT = frozenset(("pyvenv.cfg", "conda-meta"))
 _PROJECT = frozenset((".git", "pyproject.toml", "setup.py", "setup.cfg"))
 _MODULE = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
@@ -74,16 +83,24 @@ def stamp_of(file: str) -> Stamp | None:
     return file, known.st_mtime_ns, known.st_size
 
 
+def is_text(path: str) -> bool:
+    """Check that a path can be sent as text; Linux allows other names."""
+    return path.isascii() or os.fsencode(path) == path.encode("utf-8", "replace")
+
+
+def printable(path: str) -> str:
+    """Return a path that can be shown, with ? for what is no text."""
+    return path.encode("utf-8", "replace").decode()
+
+
 def search(root: str, found: Found) -> None:
     """Find what is to be sent of a folder of the import path.
 
     Raises:
         LaunchError: It has too many folders, or an ignore file that cannot be read.
     """
-    count, imported, rules = 0, _imported_folders(), _NO_RULES
-    for parent in reversed(Path(root).parents):
-        rules = _with_rules(rules, str(parent))
-    waiting = [(root, False, rules, _NOTHING_ABOVE)]
+    count, imported, real_root = 0, _imported_folders(), os.path.realpath(root)
+    waiting = [(root, False, _rules_above(root), _NOTHING_ABOVE)]
     while waiting:
         folder, in_package, rules, above = waiting.pop()
         try:
@@ -103,9 +120,10 @@ def search(root: str, found: Found) -> None:
             found.left_out[folder] = why
         elif folder == root or not entries.keys() & _ENVIRONMENT:
             rules, above = _with_rules(rules, folder), above | {this}
-            waiting += [
-                (below, in_package, rules, above) for below in _take(entries, in_package, rules, found)
-            ]
+            taken = _take(
+                entries, in_package, rules, _Place(root, real_root, os.path.realpath(folder)), found
+            )
+            waiting += [(below, in_package, rules, above) for below in taken]
 
 
 def _why_not(folder: str, names: Any, imported: set[str]) -> str:
@@ -117,8 +135,17 @@ def _why_not(folder: str, names: Any, imported: set[str]) -> str:
     return "" if any(name.endswith(_MODULE) for name in names) else "no package"
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The folder of the import path, as it is named and without links, and a folder in it without links."""
+
+    name: str
+    root: str
+    folder: str
+
+
 def _take(
-    entries: dict[str, os.DirEntry[str]], in_package: bool, rules: _Rules, found: Found
+    entries: dict[str, os.DirEntry[str]], in_package: bool, rules: _Rules, place: _Place, found: Found
 ) -> Iterator[str]:
     """Note the files of a folder that are sent, and yield the folders in it to be searched."""
     for name, entry in entries.items():
@@ -130,14 +157,47 @@ def _take(
             is_wanted = entry.is_file() and (in_package or is_module)
         if not is_wanted or name.startswith(".") or name.endswith(".pyc"):
             continue
-        if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in _NEVER):
-            found.left_out[entry.path] = "perhaps a secret"
-        elif _is_ignored(entry.path, is_folder, rules):
-            found.left_out[entry.path] = IGNORE_FILE
+        if not is_text(entry.path):
+            found.left_out[printable(entry.path)] = NO_TEXT
+        elif why := _why_not_sent(entry, is_folder, rules, place):
+            found.left_out[entry.path] = why
         elif is_folder:
             yield entry.path
         elif (stamp := stamp_of(entry.path)) is not None:
             (found.code if is_module else found.data)[entry.path] = stamp
+
+
+def _why_not_sent(entry: os.DirEntry[str], is_folder: bool, rules: _Rules, place: _Place) -> str:
+    """Return why a file or folder stays here, by its own path or by that to which a link leads; or ""."""
+    real, names = os.path.join(place.folder, entry.name), [entry.name]
+    if entry.is_symlink():
+        real = os.path.realpath(entry.path)
+    if (inner := os.path.relpath(real, place.root)) != os.path.relpath(entry.path, place.name):
+        if inner.split(os.sep)[0] == os.pardir:
+            return f"a link out of the folder, to {real}"
+        names += [name for name in inner.split(os.sep) if name != os.curdir]
+        if any(name.startswith(".") for name in names):
+            return f"a link to {real}"
+        if _is_ignored(real, is_folder, _rules_above(real)):
+            return IGNORE_FILE
+    if any(_is_secret(name, is_data=not (is_folder or name.endswith(_MODULE))) for name in names):
+        return _SECRET
+    if _is_ignored(entry.path, is_folder, rules):
+        return IGNORE_FILE
+    return _SECRET if not (is_folder or real.endswith(_MODULE)) and _has_private_key(real) else ""
+
+
+def _is_secret(name: str, is_data: bool) -> bool:
+    patterns = (*_NEVER, *_NEVER_DATA) if is_data else _NEVER
+    return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
+
+
+def _has_private_key(file: str) -> bool:
+    try:
+        with open(file, "rb") as content:
+            return _PRIVATE_KEY in content.readline(200)
+    except OSError:
+        return False
 
 
 def _imported_folders() -> set[str]:
@@ -150,14 +210,24 @@ def _imported_folders() -> set[str]:
     return found
 
 
+def _rules_above(path: str) -> _Rules:
+    """Return the rules of the folders above a path."""
+    rules = _NO_RULES
+    for parent in reversed(Path(path).parents):
+        rules = _with_rules(rules, str(parent))
+    return rules
+
+
 def _with_rules(rules: _Rules, folder: str) -> _Rules:
     try:
-        text = Path(folder, IGNORE_FILE).read_text("utf-8")
+        text = Path(folder, IGNORE_FILE).read_text("utf-8-sig")
         import pathspec
 
         patterns = pathspec.GitIgnoreSpec.from_lines(text.splitlines())
     except FileNotFoundError:
-        return rules
+        if not os.path.lexists(os.path.join(folder, IGNORE_FILE)):
+            return rules
+        raise LaunchError(f"{folder}/{IGNORE_FILE} is a link to a file that is missing") from None
     except ImportError:
         raise LaunchError(f"{folder}/{IGNORE_FILE} needs a library:  pip install pathspec") from None
     except (OSError, ValueError) as error:  # nothing may be sent that it would leave out

@@ -13,16 +13,14 @@ from typing import Any, TypeVar, overload
 from msgspec.structs import replace
 
 from tfmagic.clusters.api.base import ClusterBase
-from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells import features, waiting
 from tfmagic.clusters.cells.cell_plan import Call, CellPlan, Options, ViewName
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.parallel_map import ParallelMap
 from tfmagic.clusters.cells.results import CellResult, TaskResults, require_values
 from tfmagic.clusters.cells.task_times import CallFuture, TaskTimes, task_times
-from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import TfmagicError
-from tfmagic.failures.different_weights import different_weights
 from tfmagic.failures.ipython_tracebacks import dress
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
@@ -297,16 +295,16 @@ def _options(
         timeout_s=check("timeout", timeout),
         keep_going=check("keep_going", keep_going),
         view=check("view", view),
-        profile_s=PROFILE_S if profile is True else float(profile),
+        chosen={"profile": profile} if profile else {},
     )
 
 
 def _values_of(job: Job, result: CellResult, view: ViewName) -> TaskResults[Any]:
     """Return the values of a call that has ended, and say what its tasks have left."""
     require_values(result.results)
-    said = different_weights(job.outcome.outcomes) if job.outcome is not None and view != "quiet" else ""
-    if said:
-        print(f"tfmagic: {said}")
+    if job.outcome is not None and view != "quiet":
+        for line in features.settle(job.outcome.outcomes):
+            print(f"tfmagic: {line}")
     return result.results
 
 

@@ -21,14 +21,16 @@ class Exports(ClusterBase):
         """Write the cells that have run as ``main.py``, with files that start it elsewhere.
 
         The other files are for this machine, Slurm, Docker Compose, and Kubernetes: an indexed Job, a JobSet,
-        a TrainJob of Kubeflow, and a RayJob. What the cells read from the notebook is written as it is now.
+        a TrainJob of Kubeflow, and a RayJob. What the cells read from the notebook is written as it is now;
+        what looks like a password, key or token is not: main.py reads it from its environment.
 
         Args:
             folder: It is made; a former export there is replaced.
             cells: The notebook's numbers of cells; by default all since the start that have succeeded.
 
         Raises:
-            TfmagicError: There is no such cell, or the cells need what a program cannot have.
+            TfmagicError: There is no such cell, the cells need what a program cannot have, or the folder has
+                files that no export has written.
         """
         running = self._started()
         target = Path(os.fspath(check("folder", folder)))

@@ -30,7 +30,7 @@ class Pictures(ClusterBase):
             TfmagicError: The cluster has never been started.
         """
         running = self._started()
-        chosen = select(check("task", task), running.tasks) if task else ()
+        chosen = select(task, running.tasks) if (task := check("task", task)) else ()
         if len(chosen) > 1:
             raise ClusterSpecError(f"a map explains one task; {task!r} means {len(chosen)}")
         supervisor = running.supervisor

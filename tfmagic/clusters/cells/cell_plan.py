@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 
 from tfmagic.protocol.cluster_spec import Selector, TaskId
-from tfmagic.protocol.commands import Trace
 from tfmagic.views.protocol import View, ViewContext
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -23,9 +22,9 @@ class Options(msgspec.Struct, frozen=True):
 
     Attributes:
         out: The name to which the notebook binds the results, or "".
-        profile_s: How long the tasks are traced at most; 0 for no trace.
-        notify: Whether the user is told when it is done.
+        chosen: What features were given as options, by the option's name.
         copies: Whether large arrays that are pulled can be written, which copies what is written.
+        hides: Whether a `view` of the front end's own shows no output.
     """
 
     on: Selector = None
@@ -33,9 +32,14 @@ class Options(msgspec.Struct, frozen=True):
     keep_going: bool = False
     out: str = ""
     view: ViewChoice = "text"
-    profile_s: float = 0.0
-    notify: bool = False
+    chosen: Mapping[str, Any] = {}
     copies: bool = True
+    hides: bool = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the view shows no output."""
+        return self.hides or self.view == "quiet"
 
 
 class CellPlan(msgspec.Struct, frozen=True):
@@ -48,6 +52,7 @@ class CellPlan(msgspec.Struct, frozen=True):
         values: Replaces the notebook's variables.
         is_divided: Whether each task gets its part of the value that is pushed.
         tf_configs: The `tf_config` of each task.
+        extras: What one feature sends itself, instead of what all of them send with such a cell.
         meets: The tasks that meet at barriers; by default those that run it.
     """
 
@@ -62,15 +67,13 @@ class CellPlan(msgspec.Struct, frozen=True):
     is_divided: bool = False
     pull: tuple[str, ...] = ()
     want_value: bool = False
-    watch: str = ""
     aside: bool = False
     debug: bool = False
     exits: bool = False
     group: int = 0
     meets: tuple[TaskId, ...] = ()
     tf_configs: Mapping[TaskId, str] = {}
-    trace: Trace = Trace.NONE
-    trace_s: float = 0.0
+    extras: Mapping[str, bytes] = {}
     options: Options = Options()
 
 

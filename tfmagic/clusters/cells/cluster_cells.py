@@ -5,18 +5,18 @@ CellPlan ── TaskVariables ──→ a command for each task ──→ Job �
 """
 
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfmagic.clusters.cells import notifying, reloading, results, traces
+from tfmagic.clusters.cells import features, reloading, results
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options, RanCell, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.rejoining import rejoin
 from tfmagic.clusters.cells.results import CellResult
 from tfmagic.clusters.cells.task_variables import Prepared, TaskVariables
+from tfmagic.clusters.cells.unseen_output import UnseenOutput
 from tfmagic.clusters.launch.cluster_processes import ClusterProcesses
 from tfmagic.clusters.launch.kept_clusters import Resumed
 from tfmagic.errors import TaskDied, TfmagicError
@@ -28,7 +28,7 @@ from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import Selector, TaskId, select
 from tfmagic.protocol.events import CellRequested, GroupChanged
 from tfmagic.supervisor.state import CellState, Phase
-from tfmagic.views.time_shares import Profile, compare
+from tfmagic.system import notices
 
 
 class ClusterCells:
@@ -37,7 +37,6 @@ class ClusterCells:
     Args:
         shared_files: The HDF5 files that tasks share.
         main: Returns the ``__main__`` whose functions and variables travel by name.
-        profile_advice: Returns how to open the traces of profiled cells.
 
     Attributes:
         last: The outcome of the last cell or call of the user, and the context of its failures.
@@ -52,17 +51,18 @@ class ClusterCells:
         shared_files: TaskFiles,
         main: Callable[[], dict[str, Any]],
         lock: threading.RLock,
-        profile_advice: Callable[[], str],
     ):
         self._processes, self._views, self._variables = processes, views, variables
         self._supervisor, self._keeper = processes.supervisor, processes.keeper
         self._main, self._lock = main, lock
         self._cell_tasks = processes.shape.cell_tasks
-        self._shared_files, self._profile_advice = shared_files, profile_advice
+        self._shared_files = shared_files
+        self._context = features.Context(processes.setting, processes.supervisor, self._run_empty)
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
         self._log_starts: dict[TaskId, Mapping[TaskId, int]] = {}  # of the last cell of each task
         self._deaths = DeathReports()
+        self._unseen = UnseenOutput(self._supervisor)
         self.last: tuple[CellState, FailureContext] | None = None
         self.ran: list[RanCell] = []
 
@@ -112,6 +112,9 @@ class ClusterCells:
         if not plan.aside:
             runs_here = self._supervisor.backend.runs_here
             reloading.warn_of_old_modules(self._variables, prepared, runs_here)
+            self._variables.tell_left_out(prepared)
+            if not plan.options.is_quiet:
+                self._unseen.tell()
         return self._start(prepared, plan.options, detached, may_begin)
 
     def begin_on(self, plan: CellPlan, tasks: Iterable[TaskId], detached: bool = False) -> Job:
@@ -157,7 +160,7 @@ class ClusterCells:
             self.rejoin()
         except (RuntimeError, TfmagicError) as error:
             self._refused = attempts
-            print(f"tfmagic: {error}", file=sys.stderr)
+            notices.say(f"tfmagic: {error}")
 
     def _start(
         self,
@@ -171,15 +174,14 @@ class ClusterCells:
         timeout_s = options.timeout_s or self._processes.setting("timeout_s") or None
         if command.tf_config:  # no task is killed since it rejoins slowly
             timeout_s = None
-        request = CellRequested(command.cell, commands, timeout_s, options.keep_going)
+        request = CellRequested(command.cell, commands, timeout_s, options.keep_going, attended=not detached)
         job = self._make_job(request, options, may_begin)
         self._keeper.begin(job)
-        job.servers = traces.begin(job, self._supervisor.state, self._run_empty)
+        features.begin(job, self._context)
         job.start(takes_ctrl_c=not detached)
         self._variables.handed_over(prepared)
         self._note_begun(job)
-        if options.notify:
-            notifying.when_done(job, self._processes.setting("notify_command"))
+        features.begun(job, self._context)
         if detached:
             self._variables.expect(commands, self._processes.attempts(commands))
         return job
@@ -199,6 +201,7 @@ class ClusterCells:
     def _note_begun(self, job: Job) -> None:
         self._under_way[job.number] = job
         self._views.note_begun(job)
+        self._unseen.note_begun(job)
         if job.command.is_users:
             self._log_starts.update(dict.fromkeys(job.tasks, job.starts))
 
@@ -210,12 +213,12 @@ class ClusterCells:
             outcome = job.outcome
             if outcome is not None:
                 self._variables.note(outcome)
+                self._unseen.note_ended(job, outcome)
                 del self._under_way[job.number]
 
     def _settle(self, job: Job, outcome: CellState) -> CellResult:
         """Unpack what the tasks returned, or raise what they raised."""
-        if job.options.profile_s:
-            job.profile = self._profile_of(job, outcome)
+        features.end(job, outcome.outcomes, self._context)
         with self._lock:
             self._note_ended()
             self._keeper.settle(job.number)
@@ -230,7 +233,7 @@ class ClusterCells:
         error = root_cause.build_error(outcome, context)
         self._note_ran(job, error is None)
         starts, pull, names = job.starts, job.command.pull, self._main()
-        what = (outcome, starts, pull, names, run, job.profile)
+        what = (outcome, starts, pull, names, run, job.found)
         unpack = functools.partial(results.unpack_outcome, *what, writable=job.options.copies)
         if error is not None:
             if job.options.keep_going:
@@ -252,12 +255,6 @@ class ClusterCells:
             self.ran.append(
                 RanCell(command.cell, command.prompt, command.source, command.show_value, tasks, succeeded)
             )
-
-    def _profile_of(self, job: Job, outcome: CellState) -> Profile:
-        found = traces.end(job, outcome, self._run_empty)
-        if self._supervisor.backend.runs_here:
-            return compare(found, {}, self._profile_advice())
-        return compare(found, {task.name: seen.host for task, seen in self._supervisor.state.tasks.items()})
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""

@@ -77,7 +77,7 @@ class ClusterViews:
             source=command.source,
             filename=command.filename,
             prompt=command.prompt or ipython_tracebacks.prompt_of(command.filename),
-            notifies=job.options.notify,
+            notifies=job.announces_end,
             widgets=self.widgets,
         )
 

@@ -24,11 +24,10 @@ from tfmagic.runs.cell_records import CellRecord
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import CellState
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import signal_handlers
+from tfmagic.system import notices, signal_handlers
 from tfmagic.views.protocol import View
 from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView
-from tfmagic.views.time_shares import Profile
 
 CallLater = Callable[[Callable[[], object]], object]
 Describe = Callable[[CellState | None], CellRecord]
@@ -52,8 +51,8 @@ class Job(RunningCell):
         ctrl_c: Interrupts the job while a thread waits for it.
         has_shown_end: Whether the view has shown the end.
         describe: Returns the present record of the cell, from its outcome if it has one, after the start.
-        servers: The job that has begun to trace the tasks that serve this cell.
-        profile: Where the time went, once the job was settled.
+        found: What features have found out, by their names, once the job was settled.
+        announces_end: Whether a page tells the user when the job is done.
         partial: The results of the tasks that returned, once a job with `keep_going` was settled and others
             failed.
     """
@@ -79,8 +78,8 @@ class Job(RunningCell):
         self.has_shown_end = False
         self.describe: Describe = _undescribed
         self._call_later: CallLater | None = None
-        self.servers: Job | None = None
-        self.profile: Profile | None = None
+        self.found: dict[str, Any] = {}
+        self.announces_end = False
         self.partial: CellResult | None = None
 
     @property
@@ -179,7 +178,7 @@ class Job(RunningCell):
 
     def _give_up_view(self) -> None:
         """Print the view's exception once, and show nothing more; the logs have all output."""
-        traceback.print_exc()
+        notices.tell(traceback.format_exc())
         self._view = QuietView(self.displays)
 
     def settle(self) -> CellResult:

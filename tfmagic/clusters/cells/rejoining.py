@@ -1,6 +1,5 @@
 """Let living tasks leave their TensorFlow cluster and join another one, with their Python state."""
 
-import sys
 from collections.abc import Callable, Iterable
 
 from tfmagic.clusters.cells import waiting
@@ -9,6 +8,7 @@ from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch.cluster_processes import ClusterProcesses
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.system import notices
 from tfmagic.system.advice import Step
 
 _REJOIN_S = 70.0  # mostly milliseconds, but TensorFlow can take up to 60 s to delete an iterator
@@ -48,4 +48,4 @@ def rejoin(processes: ClusterProcesses, begin_on: Callable[[CellPlan, Iterable[T
             f"tfmagic: {', '.join(often)} got new peers {most} times in the same process, each of which "
             f"keeps 97 idle threads and 41 MiB; near ten, take new processes:  {Step('restart')}"
         )
-        print(warning, file=sys.stderr)
+        notices.say(warning)

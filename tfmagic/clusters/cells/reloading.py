@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfmagic.clusters.cells.task_variables import Prepared, TaskVariables
 from tfmagic.errors import TfmagicError
 from tfmagic.serialization import user_modules
+from tfmagic.system import notices
 from tfmagic.system.advice import Step
 
 
@@ -29,7 +29,7 @@ def warn_of_old_modules(variables: TaskVariables, prepared: Prepared, runs_here:
         why = f"changed after {where} imported it, and the old version runs there"
     else:
         why = f"changed after {where} got copies of this notebook's files, which they import"
-    print(f"tfmagic: {names}: {files} {why}:  {Step('reload', *sorted(found))}", file=sys.stderr)
+    notices.say(f"tfmagic: {names}: {files} {why}:  {Step('reload', *sorted(found))}")
 
 
 def check_names(modules: Iterable[Any]) -> None:

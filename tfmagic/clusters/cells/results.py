@@ -3,7 +3,6 @@
 Only this module unpickles values in the notebook, in the thread that waited for them.
 """
 
-import sys
 from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,10 +22,10 @@ from tfmagic.runs.log_reader import read_output
 from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.serialization import pickling, tensorflow_values
 from tfmagic.supervisor.state import CellState, Outcome
+from tfmagic.system import notices
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import tables
-from tfmagic.views.time_shares import Profile
 
 T = TypeVar("T")
 
@@ -53,7 +52,6 @@ class TaskResults(Mapping[str, T], Generic[T]):
         started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
         profile: Where the time went, if that was asked for; else None.
-        watched: Digests of the variable that was watched, at the beginning of each step, by task name.
         tracked: What the tasks gave to `tfmagic.track`; read from disk at each access.
     """
 
@@ -64,9 +62,9 @@ class TaskResults(Mapping[str, T], Generic[T]):
         starts: Mapping[TaskId, int],
         run: RunFolder,
         times: TaskTimes,
-        profile: Profile | None = None,
+        found: Mapping[str, Any] | None = None,
     ):
-        self._run, self._times, self.profile = run, times, profile
+        self._run, self._times, self._found = run, times, found or {}
         self._values = {task.name: value for task, value in values.items()}
         # without the bytes of the values, which would be kept twice
         self._ends = [_without_values(returned[task]) for task in values]
@@ -77,16 +75,16 @@ class TaskResults(Mapping[str, T], Generic[T]):
         return True
 
     @property
+    def profile(self) -> Any:
+        return self._found.get("profile")
+
+    @property
     def seconds(self) -> dict[str, float]:
         return {end.task.name: end.seconds for end in self._ends}
 
     @property
     def steps(self) -> dict[str, int]:
         return {end.task.name: end.steps for end in self._ends}
-
-    @property
-    def watched(self) -> dict[str, bytes]:
-        return {end.task.name: end.watched for end in self._ends}
 
     @property
     def started(self) -> Mapping[str, datetime]:
@@ -157,9 +155,8 @@ class TaskResults(Mapping[str, T], Generic[T]):
 
 
 def _without_values(end: CellReturned) -> CellReturned:
-    if end.value is None and not end.pulled and end.profile is None:
-        return end
-    return replace(end, value=None, pulled={}, profile=None)
+    has_some = end.value is not None or end.pulled or end.extras
+    return replace(end, value=None, pulled={}, extras={}) if has_some else end
 
 
 def _short(value: Any, limit: int = 200) -> str:
@@ -181,7 +178,7 @@ def unpack_outcome(
     pull: tuple[str, ...],
     main: Mapping[str, Any],
     run: RunFolder,
-    profile: Profile | None = None,
+    found: Mapping[str, Any],
     *,
     in_part: bool = False,
     writable: bool = True,
@@ -192,7 +189,7 @@ def unpack_outcome(
         starts: The length of each task's log when the cell began, in bytes.
         pull: The names that were requested.
         main: The notebook's namespace.
-        profile: Where the time of the cell went.
+        found: What features have found out, by their names.
         in_part: Leave out the variables that a task could not send.
         writable: Whether large arrays among the variables can be written.
 
@@ -210,17 +207,16 @@ def unpack_outcome(
             pulled[name][task.name] = _load(task, packed, main, writable)
     if not in_part:
         _raise_failed_pulls(outcome)
-    return CellResult(TaskResults(values, returned, starts, run, task_times(outcome), profile), pulled)
+    return CellResult(TaskResults(values, returned, starts, run, task_times(outcome), found), pulled)
 
 
 def warn_of_lost_output(outcome: CellState, run: RunFolder, closed: Collection[TaskId]) -> None:
     """Warn of output that was lost because the disk or a log (one of `closed`) is full."""
     full = sorted(task.name for task in closed if task in outcome.request.commands)
     if full:
-        print(
+        notices.tell(
             f"tfmagic: the log of {', '.join(full)} has reached TFCluster.max_log_bytes, and what is written "
-            f"now is not kept; {Step('stop, then start')}, begins new ones",
-            file=sys.stderr,
+            f"now is not kept; {Step('stop, then start')}, begins new ones"
         )
     for task, result in outcome.outcomes.items():
         warn_of_full_disk(task, result, run)
@@ -231,10 +227,9 @@ def warn_of_full_disk(task: TaskId, result: Outcome, run: RunFolder) -> None:
     lost, where = getattr(result, "lost_bytes", 0), getattr(result, "lost_where", "")
     if lost:
         there = " there, before  ray start" if where else ""
-        print(  # by `warnings` an equal loss would be silent
+        notices.tell(  # by `warnings` an equal loss would be silent
             f"tfmagic: {task}: {format_bytes(lost)} of output could not be written, since the disk of "
-            f"{where or run.log_path(task).parent} is full; free some space or set TFMAGIC_STATE_DIR{there}",
-            file=sys.stderr,
+            f"{where or run.log_path(task).parent} is full; free some space or set TFMAGIC_STATE_DIR{there}"
         )
 
 
@@ -242,10 +237,9 @@ def report_restored_folder(run: RunFolder) -> None:
     """Print once that the run folder was deleted and made again."""
     if run.restored:
         run.restored = False
-        print(
+        notices.tell(
             f"tfmagic: {run.folder} was deleted meanwhile. It was made again, with the logs of the tasks "
-            f"that run; {Step('logs')} shows what this cell may lack. Earlier cells' panels are lost.",
-            file=sys.stderr,
+            f"that run; {Step('logs')} shows what this cell may lack. Earlier cells' panels are lost."
         )
 
 

@@ -8,16 +8,20 @@ from typing import Any
 
 import msgspec
 
-from tfmagic.clusters.cells import scatter_gather
+from tfmagic.clusters.cells import features, scatter_gather
 from tfmagic.clusters.cells.cell_plan import CellPlan
+from tfmagic.clusters.cells.sent_settings import NO_SETTINGS, PackedSettings, SentSettings
+from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import MainScript, RunCell, Trace
+from tfmagic.protocol.commands import RunCell
 from tfmagic.protocol.payload import Packed
-from tfmagic.serialization import capture, main_script, user_modules
+from tfmagic.serialization import calls, capture, main_script, user_modules
 from tfmagic.serialization.free_names import names_assigned
 from tfmagic.serialization.task_names import NOTHING, Captured, TaskNames, Variable
 from tfmagic.serialization.user_modules import Stamp
 from tfmagic.supervisor.state import CellState
+from tfmagic.system import notices
+from tfmagic.system.advice import in_notebook
 
 cell_numbers = itertools.count(1)
 _NO_SOURCES: tuple[tuple[str, str], ...] = ()
@@ -30,12 +34,16 @@ class Prepared(msgspec.Struct, frozen=True):
 
     Attributes:
         modules: Those that the cell itself imports.
+        left_out: Variables that the cell wants only because it asks for all, and that cannot travel.
+        has_settings: Whether the tasks have the notebook's settings then.
     """
 
     commands: Mapping[TaskId, RunCell]
     carried: Mapping[TaskId, Captured]
     attempts: Mapping[TaskId, int]
     modules: frozenset[str]
+    left_out: Mapping[str, Variable] = {}
+    has_settings: bool = False
 
 
 class TaskVariables:
@@ -47,7 +55,8 @@ class TaskVariables:
     Args:
         main: Returns the notebook's ``__main__``.
         setting: Returns the value of a setting.
-        script: The script that tasks import before their first call; they have its names.
+        task_settings: Those of the tasks. They have the names of its script, which they import before their
+            first call.
 
     Attributes:
         sent: Returns the stamp of a file of which the tasks have a copy, as on hosts of Ray.
@@ -59,12 +68,15 @@ class TaskVariables:
         self,
         main: Callable[[], dict[str, Any]],
         setting: Callable[[str], Any],
-        script: MainScript | None = None,
+        task_settings: TaskSettings | None = None,
     ):
         self._main, self._setting = main, setting
+        script = task_settings.script if task_settings is not None else None
+        self._settings = SentSettings(task_settings)
         self._of_script = frozenset[str]() if script is None else main_script.names_of(script)
         self._names: dict[TaskId, tuple[int, TaskNames]] = {}
         self._known: dict[str, Variable] = {}
+        self._told: set[str] = set()
         self.numbers = cell_numbers
 
     def resume(self, owned: Mapping[TaskId, tuple[int, Iterable[str]]], last: int) -> None:
@@ -83,6 +95,7 @@ class TaskVariables:
     def forget(self) -> None:
         """Forget what each task has, except for the names of its script."""
         self._names, self._known = {}, {}
+        self._settings.forget()
 
     def names_of(self, attempts: Mapping[TaskId, int]) -> dict[TaskId, TaskNames]:
         """Return the names that each task has; a new process has only those of its script."""
@@ -102,17 +115,22 @@ class TaskVariables:
         if plan.call is None:
             modules = user_modules.names_imported(plan.source)
         else:
-            found = capture.pack_call(plan.call, self._main())
+            found = calls.pack_call(plan.call, self._main())
             reads, call, sources = found.needs, found.packed, self._sources_lacking(found.files, attempts)
             modules = frozenset({user_modules.module_of(plan.call[0])} - {""})
-        captured = dict.fromkeys(attempts, NOTHING)
+        captured, left_out = dict.fromkeys(attempts, NOTHING), dict[str, Variable]()
+        is_users = not plan.aside and (bool(plan.source) or plan.call is not None)
+        settings = dict.fromkeys(attempts, NO_SETTINGS)
+        if is_users:
+            settings |= self._settings.pack(attempts, self._main())
+            reads = frozenset(reads).union(*(packed.needs for packed in settings.values()))
         if reads or plan.push:
-            captured = self._capture(plan, reads, attempts)
+            captured = self._capture(plan, reads, attempts, left_out)
         if sources:
             captured = {task: replace(c, sources=(*sources, *c.sources)) for task, c in captured.items()}
-        tasks, track_fit = plan.meets or tuple(attempts), self._setting("track_fit")
-        commands = _make_commands(plan, number, call, tasks, track_fit, captured)
-        return Prepared(commands, captured, attempts, modules)
+        tasks, extras = plan.meets or tuple(attempts), features.extras_of(plan, self._setting)
+        commands = _make_commands(plan, number, call, tasks, extras, captured, settings)
+        return Prepared(commands, captured, attempts, modules, left_out, is_users)
 
     def _sources_lacking(
         self, files: Collection[str], attempts: Mapping[TaskId, int]
@@ -122,21 +140,40 @@ class TaskVariables:
         return capture.sources_of({file for file in files if any(file not in names.sources for names in has)})
 
     def _capture(
-        self, plan: CellPlan, reads: Collection[str], attempts: Mapping[TaskId, int]
+        self,
+        plan: CellPlan,
+        reads: Collection[str],
+        attempts: Mapping[TaskId, int],
+        left_out: dict[str, Variable],
     ) -> dict[TaskId, Captured]:
         """Pack the variables that each task gets."""
         main, limit_bytes, has = self._main(), self._setting("max_capture_bytes"), self.names_of(attempts)
         if not plan.is_divided or plan.values is None:
             values, known = (main, self._known) if plan.values is None else ({**main, **plan.values}, None)
-            return capture.capture(reads, plan.push, values, main, has, limit_bytes, known=known)
+            return capture.capture(
+                reads, plan.push, values, main, has, limit_bytes, known=known, left_out=left_out
+            )
         (name,), captured, tasks = plan.push, dict[TaskId, Captured](), sorted(attempts)
         for task, part in zip(tasks, scatter_gather.split(plan.values[name], len(tasks)), strict=True):
             own, values = {task: has[task]}, {**main, name: part}
             captured |= capture.capture((), (name,), values, main, own, limit_bytes)
         return captured
 
+    def tell_left_out(self, prepared: Prepared) -> None:
+        """Name the variables that stay in the notebook, each once."""
+        new = {name: v for name, v in sorted(prepared.left_out.items()) if name not in self._told}
+        self._told |= new.keys()
+        if new:
+            which = ", ".join(f"{name} ({type(v.value).__qualname__})" for name, v in new.items())
+            notices.say(
+                f"tfmagic: the cell asks for all names of {in_notebook('the notebook') or '__main__'}; these "
+                f"cannot travel to the tasks, or are too large: {which}"
+            )
+
     def handed_over(self, prepared: Prepared) -> None:
         """Record what the tasks get with commands that the supervisor has now."""
+        if prepared.has_settings:
+            self._settings.handed_over(prepared.attempts)
         stamps: Stamps | None = None  # made where it is needed: a cache costs more than most cells' names
         for task, names in self.names_of(prepared.attempts).items():
             if prepared.carried[task] is not NOTHING or prepared.modules:
@@ -185,9 +222,11 @@ class TaskVariables:
         for task in outcome.waiting_for:  # the cell was given up before it was sent
             if task in self._names:
                 self._names[task][1].forget_all()
+                self._settings.forget((task,))
         for task, result in outcome.outcomes.items():
             if not getattr(result, "bound", True):
                 self.names_of({task: result.attempt})[task].forget_all()
+                self._settings.forget((task,))
             owned = getattr(result, "owned", None)
             if owned is not None:
                 self.names_of({task: result.attempt})[task].owned = frozenset(owned)
@@ -204,14 +243,15 @@ def _make_commands(
     number: int,
     call: Packed | None,
     tasks: tuple[TaskId, ...],
-    track_fit: bool,
+    extras: Mapping[str, bytes],
     captured: Mapping[TaskId, Captured],
+    settings: Mapping[TaskId, PackedSettings],
 ) -> dict[TaskId, RunCell]:
     """Return the command of each task. Equal commands are one object, which is encoded only once."""
     built, commands = dict[object, RunCell](), dict[TaskId, RunCell]()
-    is_traced = plan.options.profile_s > 0
     for task, found in captured.items():
-        key = (id(found.names), found.sources, tf_config := plan.tf_configs.get(task, ""))
+        tf_config, packed = plan.tf_configs.get(task, ""), settings[task]
+        key = (id(found.names), found.sources, tf_config, id(packed))
         if key not in built:
             built[key] = RunCell(
                 number,
@@ -229,11 +269,10 @@ def _make_commands(
                 exits=plan.exits,
                 group=plan.group,
                 prompt=plan.prompt,
-                trace=Trace.WHOLE if is_traced else plan.trace,
-                trace_s=plan.options.profile_s if is_traced else plan.trace_s,
-                track_fit=track_fit,
-                watch=plan.watch,
+                extras=extras,
                 aside=plan.aside,
+                early_settings=packed.early,
+                settings=packed.late,
             )
         commands[task] = built[key]
     return commands

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
 import pickle
 import re
-import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -19,8 +21,9 @@ from tfmagic.clusters.launch.arguments import ShapeOptions
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec
 from tfmagic.serialization import user_modules
+from tfmagic.system import files
 
-_OURS = '"""Written by tfmagic'
+_LIST = ".tfmagic-export"  # what was written, in the form of sha256sum
 _RAY = "2.60.0"  # where Ray is not installed
 _FILLED = (
     "run_local.sh", "job.sbatch", "Dockerfile", "compose.yaml", "job.yaml", "jobset.yaml", "trainjob.yaml",
@@ -50,63 +53,118 @@ class Export:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `TfmagicError` if the folder has a main.py of the user's own, or is none."""
+    """Raise `TfmagicError` if a file has this name."""
     if folder.exists() and not folder.is_dir():
         raise TfmagicError(f"{folder} is a file; name a folder")
-    main = folder / "main.py"
-    if main.exists() and not main.read_text("utf-8", "replace").startswith(_OURS):
-        raise TfmagicError(f"{main} is not from an export, and is left as it is; name another folder")
 
 
 def write_folder(folder: Path, program: Program, shape: ClusterShape) -> Export:
-    """Write everything into the folder, which is made; a former export there is replaced."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write everything into the folder, which is made; a former export there is replaced.
+
+    Only the user can read it: what looks like a secret is left out, and not all secrets do.
+
+    Raises:
+        TfmagicError: The folder has files of these names that no export has written. Nothing was written.
+    """
     texts = {"main.py": program.text, "requirements.txt": _requirements(program)}
     values = _values(folder, shape)
     texts |= {name: _template(name).substitute(values) for name in _FILLED}
-    for name, text in texts.items():
-        (folder / name).write_text(text, "utf-8")
-        if name in _EXECUTABLE:
-            (folder / name).chmod(0o755)
-    files = [*texts, *_write_data(folder, program.names.data), *_copy_modules(folder, program)]
-    return Export(folder, tuple(files), program.left_out)
+    data, modules = _data(program.names.data), _modules(program)
+    in_place = [name for name, file in modules.items() if _is_same(folder / name, file)]
+    copies = {name: Path(file).read_bytes() for name, file in modules.items() if name not in in_place}
+    contents = {name: text.encode() for name, text in texts.items()} | data | copies
+    _write(folder, contents)
+    return Export(folder, (*contents, *in_place), program.left_out)
 
 
-def _write_data(folder: Path, data: Mapping[str, dict[str, Any]]) -> list[str]:
-    if data["data.npz"]:
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write these files, and a list of what was written; raise as `write_folder` before the first one."""
+    former = _written(folder)
+    foreign = [name for name in contents if not _may_replace(folder / name, former.get(name, ()))]
+    foreign += [_LIST] if os.path.lexists(folder / _LIST) and not former else []
+    parents = {parent for name in contents for parent in Path(name).parents if parent.name}
+    foreign += [f"{parent}/" for parent in sorted(parents) if _is_no_folder(folder / parent)]
+    if foreign:
+        raise TfmagicError(
+            f"{folder} has {', '.join(foreign)}, not from an export or changed since, and nothing was "
+            "written; name another folder, or move them away"
+        )
+    new = {name: {hashlib.sha256(content).hexdigest()} for name, content in contents.items()}
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    _note(folder, {name: {*former.get(name, ()), *new.get(name, ())} for name in former | new})
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        files.replace_bytes(folder / name, content, 0o700 if name in _EXECUTABLE else 0o600)
+    _note(folder, former | new)
+
+
+def _may_replace(path: Path, digests: Collection[str]) -> bool:
+    """Check whether nothing is at this path but what an export has written. No link is followed."""
+    if not os.path.lexists(path):
+        return True
+    try:
+        with open(files.open_regular(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() in digests
+    except OSError:
+        return False
+
+
+def _is_no_folder(path: Path) -> bool:
+    return path.is_symlink() or (path.exists() and not path.is_dir())
+
+
+def _is_same(target: Path, source: str) -> bool:
+    """Check whether a module stands already where it would be copied: the export is into its own folder."""
+    return target.exists() and target.samefile(source)
+
+
+def _written(folder: Path) -> dict[str, set[str]]:
+    """Return the digests of what former exports have written, by name."""
+    found: dict[str, set[str]] = {}
+    for digest, name in re.findall(r"^([0-9a-f]{64})  (.+)$", files.text_of(folder / _LIST), re.MULTILINE):
+        found.setdefault(name, set()).add(digest)
+    return found
+
+
+def _note(folder: Path, digests: Mapping[str, Collection[str]]) -> None:
+    lines = [f"{digest}  {name}\n" for name, those in sorted(digests.items()) for digest in sorted(those)]
+    files.replace_text(folder / _LIST, "".join(lines))
+
+
+def _data(data: Mapping[str, dict[str, Any]]) -> dict[str, bytes]:
+    """Return the files of the values that are no code."""
+    contents = {}
+    if arrays := data["data.npz"]:
         import numpy as np
 
-        np.savez_compressed(folder / "data.npz", **data["data.npz"])
-    if data["data.pickle"]:
-        (folder / "data.pickle").write_bytes(pickle.dumps(data["data.pickle"]))
-    return [file for file, values in data.items() if values]
+        np.savez_compressed(packed := io.BytesIO(), **arrays)
+        contents["data.npz"] = packed.getvalue()
+    if values := data["data.pickle"]:
+        contents["data.pickle"] = pickle.dumps(values)
+    return contents
 
 
-def _copy_modules(folder: Path, program: Program) -> list[str]:
-    """Copy the user's own modules that the program imports, with the packages around them."""
+def _modules(program: Program) -> dict[str, str]:
+    """Return the files of the user's own modules that the program imports, with the packages around them."""
     stamps = user_modules.stamps_of(user_modules.names_imported(program.text))
     names = {
         ".".join(parts[:n])
         for parts in (name.split(".") for name in stamps)
         for n in range(1, len(parts) + 1)
     }
-    written = []
+    found = {}
     for name in sorted(names):
-        file = user_modules.file_of(name)
-        if file:
+        if file := user_modules.file_of(name):
             inner = "/__init__.py" if Path(file).name == "__init__.py" else ".py"
-            target = name.replace(".", "/") + inner
-            (folder / target).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, folder / target)
-            written.append(target)
-    return written
+            found[name.replace(".", "/") + inner] = file
+    return found
 
 
 def _requirements(program: Program) -> str:
     """Return the packages that the program imports, in the versions of this process."""
     imported = {name.partition(".")[0] for name in user_modules.names_imported(program.text)}
     imported |= {
-        type(value).__module__.partition(".")[0] for value in program.names.data["data.pickle"].values()
+        str(type(value).__module__).partition(".")[0] for value in program.names.data["data.pickle"].values()
     }
     imported = (imported | {"tensorflow", "keras"}) - ({"tfmagic"} if not program.needs_tfmagic else set())
     packages = metadata.packages_distributions()

@@ -2,7 +2,7 @@
 
 a module, or what a module has   an import
 a function or class              its source, after those that it needs
-a number, text, list of these    an assignment
+a number, text, list of these    an assignment; what looks like a secret is read from the environment
 an array of numpy                data.npz
 another value that pickles       data.pickle
 """
@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfmagic.clusters.export.secrets import Secrets
 from tfmagic.serialization import definitions
 from tfmagic.serialization.free_names import names_assigned, names_read
 
@@ -38,6 +39,7 @@ class NotebookNames:
     """
 
     namespace: Mapping[str, Any]
+    secrets: Secrets
     imports: list[str] = field(default_factory=list)
     constants: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
@@ -71,9 +73,10 @@ class NotebookNames:
         elif isinstance(found, types.FunctionType | type) and found.__module__ == "__main__":
             self._add_source(name, found)
         elif (text := _literal(value)) is not None:
-            self.constants.append(f"{name} = {text}")
+            self.constants.append(self.without_secrets(name, f"{name} = {text}", is_constant=True))
         elif (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.dtype != object:
-            self.data["data.npz"][name] = value
+            texts = pickle.dumps(value.tolist(), 4) if value.dtype.kind in "US" else b"N."
+            self._add_data("data.npz", name, value, texts)
         else:
             self._add_pickle(name, value)
 
@@ -88,14 +91,30 @@ class NotebookNames:
             assigned = names_assigned(source)
         except SyntaxError:
             assigned = frozenset()
-        if not assigned:
-            self.problems[name] = "its source cannot be found"
+        own = (n for n in (name, value.__name__, *sorted(assigned)) if n in assigned)
+        if value.__name__ == "<lambda>":
+            own = (n for n in own if self.namespace.get(n) is value)
+        if (first := next(own, None)) is None:
+            self.problems[name] = "its source cannot be found; write it as a def"
             return
-        self._seen |= {value.__name__}
+        self._seen |= assigned
         self.add(names_read(ast.parse(source), source))
-        if name not in assigned:
-            source += f"\n\n\n{name} = {value.__name__}"
-        self.sources.append(source)
+        if (source := self.without_secrets(name, source)) not in self.sources:
+            self.sources.append(source)
+        if name != first:
+            self.sources.append(f"{name} = {first}")
+
+    def without_secrets(self, name: str, source: str, is_constant: bool = False) -> str:
+        """Return a source that reads its secrets from the environment; what it still has is a problem."""
+        hidden, kept = self.secrets.hide(source, is_constant)
+        if kept:
+            self.problems[name] = f"{kept}; read it from os.environ"
+        return hidden
+
+    def _add_data(self, file: str, name: str, value: Any, packed: bytes) -> None:
+        if kept := self.secrets.found_in_pickle(packed):
+            self.problems[name] = f"{kept}; read that from os.environ"
+        self.data[file][name] = value
 
     def _add_pickle(self, name: str, value: Any) -> None:
         pickler = _NotebookPickler(stream := io.BytesIO(), protocol=4)
@@ -106,10 +125,10 @@ class NotebookNames:
             return
         if pickler.needed:
             self.add(pickler.needed)
-            self.data["data.pickle"][name] = stream.getvalue()
+            self._add_data("data.pickle", name, stream.getvalue(), stream.getvalue())
             self.sources.append(f"{name} = pickle.loads({name})  # an object of what is defined above")
         else:
-            self.data["data.pickle"][name] = value
+            self._add_data("data.pickle", name, value, stream.getvalue())
 
 
 class _NotebookPickler(pickle.Pickler):

@@ -9,15 +9,17 @@ import re
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tfmagic.clusters.cells.cell_plan import RanCell
 from tfmagic.clusters.export.notebook_names import NotebookNames
+from tfmagic.clusters.export.secrets import Secrets
 from tfmagic.clusters.export.translation import Translated, translate
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape
+from tfmagic.serialization import user_modules
 from tfmagic.serialization.free_names import names_assigned, names_read
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -82,20 +84,18 @@ def write_program(
     Raises:
         TfmagicError: The cells read what a program cannot get; the message names it.
     """
-    parts = {cell: translate(cell) for cell in cells}
-    names = _names_of(parts, others, namespace)
-    if names.problems:
-        lines = [f"  {name}: {problem}" for name, problem in names.problems.items()]
-        raise TfmagicError(
-            "main.py cannot have these variables of the notebook; nothing was written:\n"
-            + "\n".join(lines)
-            + "\nMake them inside a cell, or choose other cells with --cells."
-        )
+    parts, secrets = {cell: translate(cell) for cell in cells}, Secrets(namespace, setup.environ)
+    setup = replace(setup, environ=secrets.without(setup.environ))
+    names = _names_of(parts, others, NotebookNames(namespace, secrets))
+    for cell, part in parts.items():
+        part.text = names.without_secrets(f"cell {cell.prompt}", part.text)
     notes = [f"cell {cell.prompt}, which failed" for cell in others if not cell.succeeded]
     notes += [f"{magic} of cell {cell.prompt}" for cell, part in parts.items() for magic in part.left_out]
     notes += [f"{name}, which the notebook does not have now" for name in names.missing]
+    notes += [f"the value of {name}: set it in the environment" for name in secrets.variables.values()]
     body = [_section(cell, part.text, setup.shape) for cell, part in parts.items() if part.text.strip()]
     code = "\n".join([*names.imports, *names.sources, *body, *(i for p in parts.values() for i in p.imports)])
+    _check(names.problems | _secrets_of_modules(code, secrets))
     needs_tfmagic = bool(re.search(r"\btfmagic\b", code)) or (
         setup.repairs_keras and bool(_FITS.search(code))
     )
@@ -110,6 +110,25 @@ def write_program(
     return Program(text, names, needs_tfmagic, tuple(notes))
 
 
+def _check(problems: Mapping[str, str]) -> None:
+    if problems:
+        raise TfmagicError(
+            "main.py cannot have these variables of the notebook; nothing was written:\n"
+            + "\n".join(f"  {name}: {problem}" for name, problem in problems.items())
+            + "\nMake them inside a cell, or choose other cells with --cells."
+        )
+
+
+def _secrets_of_modules(code: str, secrets: Secrets) -> dict[str, str]:
+    """Return which of the user's own modules, which are copied, have a secret, and where."""
+    files = {
+        name: user_modules.file_of(name) for name in user_modules.stamps_of(user_modules.names_imported(code))
+    }
+    texts = {name: Path(file).read_text("utf-8", "replace") for name, file in files.items() if file}
+    found = {f"module {name}": secrets.found_in(text) for name, text in texts.items()}
+    return {name: f"{kept}; read that from os.environ" for name, kept in found.items() if kept}
+
+
 def _place_of_error(parts: Mapping[RanCell, Translated]) -> str:
     """Return which cell is no program by itself, as the end of a sentence, or ""."""
     for cell, part in parts.items():
@@ -121,10 +140,10 @@ def _place_of_error(parts: Mapping[RanCell, Translated]) -> str:
 
 
 def _names_of(
-    parts: Mapping[RanCell, Translated], others: Sequence[RanCell], namespace: Mapping[str, Any]
+    parts: Mapping[RanCell, Translated], others: Sequence[RanCell], names: NotebookNames
 ) -> NotebookNames:
-    """Return the names that the cells read from the notebook, and not from each other."""
-    names, assigned = NotebookNames(namespace), set(dir(builtins)) - namespace.keys() - {"get_ipython"}
+    """Add the names that the cells read from the notebook, and not from each other."""
+    assigned = set(dir(builtins)) - names.namespace.keys() - {"get_ipython"}
     for cell, part in parts.items():
         source = "\n".join([*part.imports, part.text])
         reads = names_read(ast.parse(source), source) - assigned
@@ -159,7 +178,12 @@ def _join(
     """Return the text of main.py."""
     types = [task.type for task in setup.shape.tasks]
     roles = {kind: types.count(kind) for kind in ("chief", "ps", "evaluator") if kind in types}
-    own_imports, functions = _read_templates("tf_config.py", *(["serve.py"] if "ps" in roles else []))
+    needed = tuple(names.secrets.variables.values())
+    own_imports, functions = _read_templates(
+        "tf_config.py",
+        *(["check_environment.py"] if needed else []),
+        *(["serve.py"] if "ps" in roles else []),
+    )
     loads = [_load(file, found) for file, found in names.data.items() if found]
     own_imports += [line for file, found in names.data.items() if found for line in _IMPORTS[file]]
     if needs_tfmagic:
@@ -167,7 +191,8 @@ def _join(
     imports = [*own_imports, *names.imports, *(line for part in parts.values() for line in part.imports)]
     uses_task = any("if _TASK " in text for text in body)
     start = [
-        f"_CONFIG = tf_config({roles!r})\nset_tf_config(_CONFIG)"
+        (f"check_environment({', '.join(map(repr, needed))})\n" if needed else "")
+        + f"_CONFIG = tf_config({roles!r})\nset_tf_config(_CONFIG)"
         + ('\n_TASK = "{type}-{index}".format(**_CONFIG["task"])' if uses_task else "")
         + (f"\n{_JOIN}" if needs_tfmagic else "")
         + ("\nserve()" if "ps" in roles else ""),

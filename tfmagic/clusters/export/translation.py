@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tfmagic.clusters.cells.cell_plan import RanCell
+from tfmagic.system.secret_rules import ISSUED, SENT
 
 _SETS_ENVIRONMENT = re.compile(
     r"\bos\.(environ|putenv|chdir)\b|\bsys\.path\b|run_line_magic\('(env|set_env|cd)'"
@@ -36,7 +37,7 @@ class Translated:
 
 
 @dataclass(slots=True)
-class _Edits:
+class Edits:
     """Replacements in a source, by offsets in its UTF-8 bytes, in which Python counts columns."""
 
     source: bytes
@@ -62,7 +63,7 @@ class _Edits:
 
 def translate(cell: RanCell) -> Translated:
     """Return a cell as part of a program."""
-    tree, edits, result = ast.parse(cell.source), _Edits(cell.source.encode()), Translated()
+    tree, edits, result = ast.parse(cell.source), Edits(cell.source.encode()), Translated()
     _take_imports(tree, edits, result)
     last = tree.body[-1] if tree.body else None
     shown = last.value if cell.show_value and isinstance(last, ast.Expr) and _has_value(last.value) else None
@@ -86,7 +87,7 @@ def translate(cell: RanCell) -> Translated:
     return result
 
 
-def _take_imports(tree: ast.Module, edits: _Edits, result: Translated) -> None:
+def _take_imports(tree: ast.Module, edits: Edits, result: Translated) -> None:
     """Take out the imports that come before any change of what an import can see."""
     lines = edits.source.splitlines(True)
     for statement in tree.body:
@@ -151,4 +152,6 @@ def _in_python(method: str, words: list[str]) -> str | None:
 def _as_typed(method: str, words: list[str]) -> str:
     """Return a magic as the user has typed it, in one line."""
     first = " ".join(words).strip().partition("\n")[0]
+    if ISSUED.search(first) or SENT.search(first):
+        first = f"{first.split()[0]} ..."
     return {"run_line_magic": "%", "run_cell_magic": "%%"}.get(method, "!") + first

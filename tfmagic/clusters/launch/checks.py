@@ -13,7 +13,6 @@ import math
 import numbers
 import operator
 import os
-import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from traitlets import TraitError
 
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.failures.ipython_tracebacks import dress
+from tfmagic.runs import line_search
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,9 @@ def _seconds(value: Any) -> float:
     return _require(_number(value), lambda seconds: seconds > 0)
 
 
-def _pattern(value: Any) -> re.Pattern[str]:
-    try:
-        return re.compile(_of(str)(value))
-    except re.error as error:
-        raise ValueError(str(error)) from None
+def _pattern(value: Any) -> str:
+    line_search.check(text := _of(str)(value))
+    return str(text)
 
 
 def _iterable(value: Any) -> Any:

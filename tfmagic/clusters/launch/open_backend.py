@@ -1,7 +1,6 @@
 """Open what a running cluster needs: its run folder, its backend, and the addresses of its tasks."""
 
 import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from tfmagic.clusters.launch.task_settings import TaskSettings, check_memory, co
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
 from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system import notices
 
 
 def check_room(
@@ -42,7 +42,7 @@ def create_run_folder(
         os.getcwd()
     except FileNotFoundError:
         where = f"the tasks begin in {existing_folder()}; change to another folder before the start"
-        print(f"tfmagic: the current folder was deleted: {where}", file=sys.stderr)
+        notices.say(f"tfmagic: the current folder was deleted: {where}")
     base = folder.state_dir(setting("state_dir"))
     folder.check_private(base)
     orphans.reap(base)

@@ -20,7 +20,9 @@ class TFCluster(SingletonConfigurable):
         "auto", help="Address of Ray's head, as 10.0.0.1:6379; auto: this machine's Ray cluster."
     )
     failure_grace_s = Float(
-        3.0, help="Seconds between the failure of a task and the interrupt of the others."
+        3.0,
+        help="Seconds between the failure of a task and the interrupt of the others, and until a wait in a "
+        "collective for tasks that have ended the cell is given up.",
     )
     interrupt_grace_s = Float(
         0.5, help="Seconds between an interrupt and the cancellation inside TensorFlow."

@@ -1,5 +1,6 @@
 """How the task processes of a cluster are made: settings, environment, and the memory that they need."""
 
+import functools
 import os
 import re
 import sys
@@ -20,12 +21,17 @@ from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
 from tfmagic.protocol.commands import MainScript, TaskBoot
 from tfmagic.runs.folder import RunFolder
-from tfmagic.system import advice, memory
+from tfmagic.system import advice, memory, notices
 from tfmagic.system.memory import format_bytes
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _OF_TENSORFLOW = ("TF_", "KERAS_", "XLA_", "GRPC_", "ABSL_")
 _LAUNCHER_BYTES = 700 << 20  # measured: TensorFlow 2.21 imported, and nothing else
+NOT_REPAIRED = (
+    "tfmagic: Keras 3 is not repaired (--no-keras-fix): under a multi-worker strategy fit fails, and so do "
+    "gradient_accumulation_steps and LossScaleOptimizer in a loop; clipped gradients, uneven batches, masks "
+    "and shuffled arrays train other weights than in one process"
+)
 Purpose = Literal["cells", "script", "plain"]
 
 
@@ -116,8 +122,12 @@ class TaskSettings:
                 forced["CUDA_VISIBLE_DEVICES"] = ",".join(assign_gpus(task, shape, gpus, self.gpus_per_task))
             if self.keras == 2:
                 forced["TF_USE_LEGACY_KERAS"] = "1"
+        return {**presets, **base, **forced, **self.without_proxy({**base, **own}), **own}
+
+    def without_proxy(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variable that lets tasks connect directly, if this environment names a proxy."""
         addresses = [address_of(n) for n in range(self.network.hosts)] if self.network else ["127.0.0.1"]
-        return {**presets, **base, **forced, **_without_proxy({**base, **own}, addresses), **own}
+        return _without_proxy(environ, addresses)
 
     def load_time_environ(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return the variables that other machines get as well: those of TensorFlow and its libraries."""
@@ -157,6 +167,9 @@ class TaskSettings:
     ) -> TaskBoot:
         # with its key a task reaches the managers (`multiprocessing.Manager`) that this process has made
         processes = sys.modules.get("multiprocessing.process")
+        has_keras_3 = self.purpose != "plain" and self._has_keras_3_on_tensorflow()
+        if has_keras_3 and not self.keras_fix:
+            _tell_what_fails()
         return TaskBoot(
             task=shape.leader,
             attempt=0,
@@ -169,7 +182,7 @@ class TaskSettings:
             stacks_path="",
             leader=shape.leader,
             heartbeat_ms=int(heartbeat_s * 1000),
-            keras_fix=self.keras_fix and self.purpose != "plain" and self._has_keras_3_on_tensorflow(),
+            keras_fix=self.keras_fix and has_keras_3,
             loopback_only=spec.is_local,
             starts_servers=self.purpose == "cells",
             is_plain=self.purpose == "plain",
@@ -179,6 +192,11 @@ class TaskSettings:
             front_end=advice.front_end(),
             is_interactive=self.purpose == "cells" and bool(getattr(sys, "ps1", "") or sys.flags.interactive),
         )
+
+
+@functools.cache  # once in this process
+def _tell_what_fails() -> None:
+    notices.say(NOT_REPAIRED)
 
 
 def proxy_variable(environ: Mapping[str, str]) -> str:

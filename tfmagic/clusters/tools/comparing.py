@@ -17,6 +17,8 @@ Run = Callable[..., Mapping[str, Any]]
 def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
     """Compare a variable; see `Cluster.diff`."""
     found = run(digests.parts_of, name)
+    names = differences.first_names(found)
+    found = _renamed(found, names)
     groups = differences.compare_parts(found)
     sizes = 0
     fetched: list[str] = []
@@ -26,11 +28,13 @@ def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
         fits = len(fetched) < _FETCHED and sizes <= _MOST_BYTES
         if fits and all(part is not None and part.is_array for part in parts):
             fetched.append(path)
-    arrays = run(digests.arrays_of, name, tuple(fetched)) if fetched else {}
+    own_names = {own for first in names.values() for own, path in first.items() if path in fetched}
+    wanted = (*fetched, *own_names)
+    arrays = _renamed(run(digests.arrays_of, name, wanted), names) if fetched else {}
     statistics = run(digests.own_statistics, name) if groups else {}
-    own = {path for paths in statistics.values() for path in paths}
+    by_design = {names.get(task, {}).get(path, path) for task, paths in statistics.items() for path in paths}
     differing = tuple(
-        PartDifference(path, group, differences.describe_parts(path, group, found, arrays), path in own)
+        PartDifference(path, group, differences.describe_parts(path, group, found, arrays), path in by_design)
         for path, group in groups.items()
     )
     sentences: tuple[str, ...] = ()
@@ -40,6 +44,15 @@ def diff(run: Run, name: str, rows: bool, of: Any) -> Difference:
     count = len({path for parts in found.values() for path in parts})
     hidden = {path for parts in found.values() for path, part in parts.items() if part.is_hidden}
     return Difference(name, tuple(found), count, differing, sentences, tuple(sorted(hidden - set(groups))))
+
+
+def _renamed(
+    found: Mapping[str, Mapping[str, Any]], names: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, Any]]:
+    return {
+        task: {names.get(task, {}).get(path, path): part for path, part in parts.items()}
+        for task, parts in found.items()
+    }
 
 
 def _bytes_of(kind: str) -> int:

@@ -3,7 +3,6 @@
 parts on each task ──→ equal digests: equal; else the tasks in groups
 arrays that differ ──→ norm of the difference from the first group, and the first place
 rows of all tasks ──→ which were read twice, and which by nobody
-digests by step ──→ the step at which the tasks parted
 """
 
 from collections import Counter
@@ -99,6 +98,21 @@ class Difference:
         return tables.bundle(("part", "equal on", "difference"), rows, notes, title=str(self))
 
 
+def first_names(found: Mapping[str, Mapping[str, Part]]) -> dict[str, dict[str, str]]:
+    """Return for each task the names that the first task has for its parts, where they are other names.
+
+    The numbers in the names of weights are those of one process: a task that was started again, and has made
+    one model, has the kernel of the eighth model of the others.
+    """
+    first, *others = found
+    unlike = {}
+    for task in others:
+        keys = [[part.unnumbered or path for path, part in found[one].items()] for one in (first, task)]
+        if found[task].keys() != found[first].keys() and keys[0] == keys[1]:
+            unlike[task] = dict(zip(found[task], found[first], strict=True))
+    return unlike
+
+
 def compare_parts(found: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths that differ, with the tasks in groups of equal values."""
     differing = {}
@@ -181,26 +195,3 @@ def describe_rows(found: Mapping[str, Sequence[bytes]], universe: Sequence[bytes
         if strange := len(tasks_of.keys() - set(universe)):
             lines.append(f"{strange:,} rows are not among those given")
     return tuple(lines)
-
-
-def describe_steps(name: str, by_task: Mapping[str, bytes], size: int) -> str:
-    """Return at which step the tasks parted.
-
-    `by_task` has the digests, of `size` bytes, at the beginning of each step and at the end of the cell.
-    """
-    steps = {task: [d[i : i + size] for i in range(0, len(d), size)] for task, d in by_task.items()}
-    most = max(map(len, steps.values()), default=0)
-    if most == 0:
-        return f"{name} was not seen: the cell called no tf.function, or has no such variable"
-    for number in range(most):
-        groups: dict[bytes, list[str]] = {}
-        for task, digests in steps.items():
-            groups.setdefault(digests[number] if number < len(digests) else b"", []).append(task)
-        if len(groups) > 1:
-            if b"" in groups and any(len(steps[task]) <= number for task in groups[b""]):
-                ended = ", ".join(groups[b""])
-                return f"{name} was the same for {number} steps; then {ended} made no further step"
-            sides = " | ".join(", ".join(group) for group in groups.values())
-            when = "before the first step" if number == 0 else f"in step {number}"
-            return f"{name}: the tasks parted {when}: {sides}"
-    return f"{name} was the same on all tasks in all {most - 1} steps"

@@ -5,10 +5,13 @@ continues the slowed tasks. One thread "tfmagic-chaos" for each plan of faults c
 with the lab, and leave no process stopped.
 """
 
+import contextlib
 import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+
+import psutil
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.clusters.tools import fault_plan
@@ -18,11 +21,14 @@ from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked, TasksSlowed
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import usage
 from tfmagic.system.advice import Step
+from tfmagic.system.arguments import described
 
 _OF_HOSTS = ("partition", "heal")
 _PERIOD_S = 0.05  # a slowed task runs for a part of each period; TensorFlow's heartbeats are far longer
 _KILLED_S = 5.0
+_LOOK_S = 0.002
 _SEEN_S = 1.0  # until the supervisor knows of a cut
 _ELSEWHERE_S = 1.5  # on another machine it is not known beforehand whether a task handles the signal
 
@@ -71,18 +77,20 @@ class FaultLab:
         self._end(self.select(tasks), signal_number)
 
     def pause(self, *tasks: str) -> None:
-        """Let tasks hang: stop their processes (SIGSTOP)."""
+        """Let tasks hang: stop their processes (SIGSTOP), and wait until those on this machine stand."""
         chosen = self.select(tasks)
         with self._lock:
             self._paused |= set(chosen)
         self._send(chosen, signal.SIGSTOP)
+        self._wait_until(chosen, is_paused=True)
 
     def resume(self, *tasks: str) -> None:
-        """Let paused processes go on (SIGCONT)."""
+        """Let paused processes go on (SIGCONT), and wait until those on this machine do."""
         chosen = self.select(tasks)
         with self._lock:
             self._paused -= set(chosen)
         self._send(chosen, signal.SIGCONT)
+        self._wait_until(chosen, is_paused=False)
 
     def preempt(self, *tasks: str) -> None:
         """Ask the processes to end (SIGTERM), as a cloud does before it takes a machine away.
@@ -149,7 +157,11 @@ class FaultLab:
 
     def unleash(self, plan: Sequence[Fault], cause: Cause = Cause.USER) -> threading.Thread:
         """Carry out a plan in the background, beside those under way. Return its thread."""
+        if not isinstance(plan, Sequence):
+            raise TypeError(f"a plan is what draw_plan returns, not {described(plan)}")
         for fault in plan:
+            if not isinstance(fault, Fault):
+                raise TypeError(f"a plan is what draw_plan returns, and not one of {described(fault)}")
             fault.check()
         must_end, name = threading.Event(), f"tfmagic-chaos-{self._name}"
         args = (tuple(plan), must_end, cause)
@@ -231,6 +243,17 @@ class FaultLab:
             lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
             limit_s,
         )
+
+    def _wait_until(self, tasks: Iterable[TaskId], is_paused: bool) -> None:
+        """Wait until the processes have taken a signal, which a busy machine gives to them later."""
+        limit = time.monotonic() + _KILLED_S
+        for task in tasks if self._supervisor.backend.runs_here else ():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                while task not in self._slowed and time.monotonic() < limit:  # a slowed one stands and goes
+                    pid = self._supervisor.state.tasks[task].pid
+                    if not pid or usage.is_paused(psutil.Process(pid)) == is_paused:
+                        break
+                    time.sleep(_LOOK_S)
 
     def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
         fault_plan.check_factor(factor)

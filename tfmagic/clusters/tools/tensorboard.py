@@ -26,7 +26,7 @@ from tfmagic.system.advice import Step
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 POINTER = "tensorboard.logdir"  # the file in which `tfmagic.logdir.tensorboard_dir` notes its folder
-TRACES = "profile"  # the folder in which `tfmagic.task.tensorflow.profiler` leaves the traces of cells
+TRACES = "profile"  # the folder in which tasks leave the traces of cells
 _PLUGIN = "TensorBoard's profile plugin:  pip install xprof"
 _START_S = 60.0
 _ANSWER_S = 5.0  # for an answer of a running TensorBoard

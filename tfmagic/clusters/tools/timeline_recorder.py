@@ -34,6 +34,7 @@ from tfmagic.runs.timeline_file import (
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import Reason, TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Decision, FinishCell, Outcome, Phase, Policy
+from tfmagic.system import notices
 
 _LOOK_S = 0.05  # between two looks at the state, at least
 _LOOK_SHARE = 0.005  # of a core, for looks: with many tasks they are rarer
@@ -75,7 +76,7 @@ class TimelineRecorder:
                 self._note(happened, decision, policy, now)
         except Exception:  # a defect here must not end a cluster
             self._has_failed = True
-            traceback.print_exc()
+            notices.tell(traceback.format_exc())
 
     def end(self) -> None:
         """Note that the cluster has ended."""

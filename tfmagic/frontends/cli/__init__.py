@@ -5,20 +5,17 @@
 Each command is a module with a `main`. It is imported when the command is used; help imports none of them.
 """
 
-import io
 import json
-import os
 import signal
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
 
-from tfmagic.frontends.cli import parsers
+from tfmagic.frontends.cli import parsers, streams
 from tfmagic.system import linux_only
 from tfmagic.system.advice import FrontEnd, set_front_end
 
-_BROKEN_PIPE = 128 + 13  # of a program that SIGPIPE ends (Windows has none): its reader has read enough
 _EVERYWHERE = ("explain", "course")  # also on systems on which no task can run
 _NOT_STARTED = 125
 _INTERRUPTED = 128 + signal.SIGINT
@@ -27,22 +24,21 @@ _INTERRUPTED = 128 + signal.SIGINT
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line. Return the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
-    _prepare_streams()
+    streams.prepare()
     set_front_end(FrontEnd.SHELL)
     try:
         args = parsers.parse(words)
         if args.command not in _EVERYWHERE and (sentence := linux_only.why_not()):
             return _refuse(args, sentence)
-        code = import_module(f"tfmagic.frontends.cli.{args.command}").main(args)
-        sys.stdout.flush()
-        return int(code)
+        code = int(import_module(f"tfmagic.frontends.cli.{args.command}").main(args))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what is left in the buffer
-        return _BROKEN_PIPE
+        code = streams.BROKEN_PIPE
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        code = _INTERRUPTED
     finally:
         set_front_end(None)
+    lost = streams.finish()
+    return code or lost
 
 
 def _refuse(args: Namespace, sentence: str) -> int:
@@ -53,12 +49,3 @@ def _refuse(args: Namespace, sentence: str) -> int:
     found = {"severity": "trouble", "what": sentence, "advice": ""}
     print(json.dumps([found]) if args.json else f"✕ {sentence}")
     return 1
-
-
-def _prepare_streams() -> None:
-    """Replace closed streams, and let the streams take any text, since logs hold any bytes."""
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # as long as the process
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")

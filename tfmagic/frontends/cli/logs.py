@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import re
 import sys
 import time
@@ -43,8 +44,9 @@ def main(args: argparse.Namespace) -> int:
         elif args.follow:
             _follow(run, words, args.tail, args.grep)
         else:
+            chosen = functools.partial(filter, args.grep.search) if args.grep else None
             for task in choose(run, words):
-                sys.stdout.writelines(log_lines(run.log_path(task), task, args.tail, args.grep))
+                sys.stdout.writelines(log_lines(run.log_path(task), task, args.tail, chosen))
     except (NotThere, ClusterSpecError) as error:
         sys.stderr.write(f"{program_name()} logs: {error}\n")
         return 1

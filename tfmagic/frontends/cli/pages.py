@@ -35,7 +35,8 @@ ended. The last lines, on standard error, show which task failed first, why, and
 where. Ctrl-C raises KeyboardInterrupt in every task; a second one kills them.
 SIGTERM (a cloud sends it to take its machine back) goes first to the chief or
 worker-0, then to the tasks that have not ended by then; after --term-grace seconds
-they are killed. No process outlives the runner, however it ends.
+they are killed. SIGHUP, SIGQUIT and a closed standard output do the same. No process
+outlives the runner, however it ends.
 
 With --ps the script starts the servers, as in TensorFlow's guide:
 
@@ -66,7 +67,8 @@ have ended.""",
             ("124", "--timeout has passed"),
             ("125", "the cluster could not be started"),
             ("130", "Ctrl-C"),
-            ("143", "the runner got SIGTERM"),
+            ("129, 131, 143", "the runner got SIGHUP, SIGQUIT, SIGTERM"),
+            ("141", "the reader of standard output has closed it"),
         ),
     ),
     "doctor": Page(

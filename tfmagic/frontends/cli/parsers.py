@@ -107,6 +107,7 @@ def make_parser(command: str) -> Parser:
         case "report":
             add("run", nargs="?", default="", metavar="RUN", help="a run (default: the newest)")
             add("--out", metavar="FILE", help="the file (default: tfmagic-report-RUN.html, here)")
+            add("--with-output", action="store_true", help="add output, messages, tracebacks and stacks")
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")

@@ -4,7 +4,8 @@ On a terminal all lines stand in the order in which they were written. Elsewhere
 has written goes to standard error. Native code writes past that stream: its lines go to standard output.
 
 The printer has a thread of its own because the reader of standard output can stop reading. The timeout and
-the rules of the run must work all the same.
+the rules of the run must work all the same. What a failing
+stream does not take is still in the logs.
 """
 
 import os
@@ -13,7 +14,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
+from tfmagic.frontends.cli.streams import show
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import ErrorSpans, LogFollower, LogReader
@@ -23,9 +26,8 @@ _PIECE_BYTES = 1 << 18
 
 
 def say(text: str) -> None:
-    """Print a line on standard error, beside the script's own output."""
-    sys.stderr.write(f"tfmagic: {text}\n")
-    sys.stderr.flush()
+    """Print a line on standard error, beside the script's own output. A failing stream ends nothing."""
+    show(f"tfmagic: {text}\n", sys.stderr)
 
 
 class _Piece(LogFollower):
@@ -46,6 +48,10 @@ class _TaskStreams:
         self._readers = {is_error: LogReader(path, task) for is_error in (False, True)}
         for reader in self._readers.values():
             reader.log = _Piece(path)
+
+    def next_end(self) -> int:
+        """Return the offset in the log up to which it can be read now."""
+        return self._spans.known_end(self.log.offset, self.log.next_end())
 
     def read(self, end: int) -> Iterator[tuple[str, bool]]:
         """Yield the whole lines of the next piece before `end`, and whether they are of the error stream."""
@@ -77,8 +83,7 @@ class _TwoStreams:
 
     def update(self) -> None:
         for task in self._tasks:
-            # a span is noted a moment after its text is in the log: the end of the last look has it
-            self._emit(task.read(task.log.next_end()))
+            self._emit(task.read(task.next_end()))
 
     def finish(self, cell: None) -> None:
         for task in self._tasks:
@@ -91,10 +96,10 @@ class _TwoStreams:
 
 
 class Printer:
-    """The thread that writes the tasks' output to standard output."""
+    """The thread that writes the tasks' output to standard output and standard error."""
 
-    def __init__(self, run: RunFolder, tasks: Sequence[TaskId]):
-        if sys.stdout.isatty() and sys.stderr.isatty():
+    def __init__(self, run: RunFolder, tasks: Sequence[TaskId], streams: tuple[TextIO, TextIO]):
+        if streams[0].isatty() and streams[1].isatty():
             starts, is_terminal = [(task, 0) for task in tasks], os.environ.get("TERM") != "dumb"
             self._view: TextView | _TwoStreams = TextView(
                 run, starts, deque(), self._write, terminal=is_terminal
@@ -102,10 +107,16 @@ class Printer:
         else:
             self._view = _TwoStreams(run, tasks, self._write)
         self.broken = False  #: the reader of standard output has closed it
-        self._is_lost = False
+        self.done = 0  #: how many pieces were written
+        self._out, self._err = streams
         self._over = threading.Event()
         self.thread = threading.Thread(target=self._serve, name="tfmagic-printer", daemon=True)
         self.thread.start()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was written."""
+        return not self.thread.is_alive()
 
     def finish(self) -> None:
         """Let `thread` end when it has shown everything; the tasks write no more."""
@@ -117,14 +128,9 @@ class Printer:
         self._view.finish(None)
 
     def _write(self, text: str, is_error: bool = False) -> None:
-        if self.broken or self._is_lost:
-            return
-        stream = sys.stderr if is_error else sys.stdout
-        try:
-            stream.write(text)
-            stream.flush()
-        except BrokenPipeError:
-            self.broken = True
-        except OSError as error:  # a full disk, for example, if the output is redirected: the run goes on
-            self._is_lost = True
+        error = show(text, self._err if is_error else self._out)
+        self.done += 1
+        if isinstance(error, BrokenPipeError):
+            self.broken |= not is_error
+        elif error is not None:  # a full disk, for example, if the output is redirected: the run goes on
             say(f"the output cannot be written any more ({error}); the logs of the tasks have it")

@@ -20,9 +20,10 @@ def main(args: argparse.Namespace) -> int:
             return 1
         for left in orphans.reap(base):
             print(f"ended {describe(left)}")
-    for warm in warm_folder.find(base):
-        if warm.owner is None or warm.is_left_over:
-            print(f"{'would end' if args.dry_run or not warm.end() else 'ended'}: {warm}")
+    templates = [warm for warm in warm_folder.find(base) if warm.owner is None or warm.is_left_over]
+    has_ended = [not args.dry_run and warm.end() for warm in templates]  # before a reader can leave
+    for warm, ended in zip(templates, has_ended, strict=True):
+        print(f"{'ended' if ended else 'would end'}: {warm}")
     remaining = orphans.find(base)
     how = "would end" if args.dry_run else "could not end"
     for left in remaining:

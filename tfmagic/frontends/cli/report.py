@@ -21,11 +21,11 @@ def main(args: argparse.Namespace) -> int:
         if words:
             raise NotThere(f"there is no run {args.run!r}")
         path = Path(args.out).expanduser() if args.out else report.default_path(run)
-        report.write(run, doctor.case_of(None, _cluster_of(run)), path)
+        report.write(run, doctor.case_of(None, _cluster_of(run)), path, args.with_output)
     except (NotThere, TfmagicError) as error:
         sys.stderr.write(f"{program_name()} report: {error}\n")
         return 1
-    print(f"wrote {path}; read it before you send it")
+    print(f"wrote {path}; {report.what_to_do(args.with_output)}")
     return 0
 
 

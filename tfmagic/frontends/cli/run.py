@@ -3,12 +3,12 @@
 main thread         starts the tasks, then waits: signals, the timeout, servers that are no longer needed
 "tfmagic-one-shot"   ends and restarts tasks by the rules: see `tfmagic.clusters.one_shot_tasks`
 "tfmagic-printer"   see `tfmagic.frontends.cli.printer`
+"tfmagic-messages"  see `tfmagic.frontends.cli.outlet`
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import os
 import pkgutil
@@ -19,13 +19,14 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import tfmagic
+from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import Call
 from tfmagic.clusters.launch.arguments import shape_of
 from tfmagic.clusters.launch.task_settings import existing_folder
@@ -33,12 +34,21 @@ from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
-from tfmagic.failures.different_weights import different_weights
 from tfmagic.frontends import early_variables
 from tfmagic.frontends.cli.doctor import case_of
+from tfmagic.frontends.cli.outlet import Outlet, outlets
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.printer import Printer, say
-from tfmagic.frontends.cli.summary import StopReason, failed_tasks, format_summary, report_run, summarize
+from tfmagic.frontends.cli.signals import SignalReceived, Signals
+from tfmagic.frontends.cli.streams import show
+from tfmagic.frontends.cli.summary import (
+    SIGNALLED,
+    StopReason,
+    failed_tasks,
+    format_summary,
+    report_run,
+    summarize,
+)
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import log_lines
@@ -50,6 +60,9 @@ from tfmagic.system.advice import program_name
 from tfmagic.task.script import run_script
 
 _POLL_S = 0.1
+_DRAIN_S = 0.01
+_READER_S = 1.0  # a reader that takes nothing for so long has stopped reading
+_MOST_LINES = 1000  # in memory
 _SERVER_S = 1.0  # for a server to end after SIGTERM
 _FOLLOW_S = 2.0  # for the other tasks to save and end too, after the leader asked them to
 
@@ -67,9 +80,10 @@ def main(args: argparse.Namespace) -> int:
     if args.new_form:
         say(f"from 0.2 on all words after the script are the script's own; write:  {args.new_form}")
     leave_own_folder()
-    with Signals() as signals:
+    streams = sys.stdout, sys.stderr
+    with outlets() as messages, Signals() as signals:
         try:
-            return ScriptRun(args, signals).run()
+            return ScriptRun(args, signals, messages).run(streams)
         except SignalReceived:
             return signals.reason.value
         except TfmagicError as error:
@@ -126,56 +140,11 @@ def leave_own_folder() -> None:
         sys.path.append(folder)  # a checkout, last on the path: the tasks need tfmagic
 
 
-class SignalReceived(BaseException):
-    """A signal came before any task could get it. Not an Exception, so that no handler swallows it."""
-
-
-class Signals:
-    """Collects the SIGINT and SIGTERM of this process. A signal that was ignored before stays ignored."""
-
-    def __init__(self) -> None:
-        self.received: list[int] = []
-        self._is_raising = False
-        self._before: dict[int, Any] = {}
-
-    @property
-    def reason(self) -> StopReason:
-        """Why the run stops, by the first signal."""
-        is_interrupt = self.received[:1] == [signal.SIGINT]
-        return StopReason.INTERRUPTED if is_interrupt else StopReason.TERMINATED
-
-    @contextlib.contextmanager
-    def raising(self) -> Iterator[None]:
-        """Let a signal raise `SignalReceived`, in a long step that can be left half-way."""
-        if self.received:
-            raise SignalReceived
-        self._is_raising = True
-        try:
-            yield
-        finally:
-            self._is_raising = False
-
-    def __enter__(self) -> Signals:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) != signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: object) -> None:
-        self.received.append(number)
-        if self._is_raising:
-            raise SignalReceived
-
-
 class ScriptRun:
     """One run, from its start to its summary. All methods but `_rules` run on the main thread."""
 
-    def __init__(self, args: argparse.Namespace, signals: Signals):
-        self._args, self._signals = args, signals
+    def __init__(self, args: argparse.Namespace, signals: Signals, outlets: tuple[Outlet, Outlet]):
+        self._args, self._signals, self._outlets = args, signals, outlets
         options = shape_of(args, args.parser)
         case = case_of(options)
         assert isinstance(case.shape, ClusterShape)  # always, of a command line
@@ -198,8 +167,12 @@ class ScriptRun:
         name = name_of(args.target, args.is_module)
         self._one_shot = OneShotTasks(self._shape, task_settings, self._rules, name=name)
 
-    def run(self) -> int:
-        """Start the tasks, wait for them, and print the summary. Return the exit code."""
+    def run(self, streams: tuple[TextIO, TextIO]) -> int:
+        """Start the tasks, wait for them, and print the summary. Return the exit code.
+
+        Args:
+            streams: Where the output of the tasks goes.
+        """
         one_shot, run, tasks = self._one_shot, self._one_shot.cluster.run, self._shape.tasks
         call: Call = (run_script, (self._args.target, self._args.argv, self._args.is_module), {})
         try:
@@ -210,15 +183,17 @@ class ScriptRun:
         except BaseException:
             one_shot.close()
             raise
-        printer = None if self._args.quiet else Printer(run, tasks)
-        began = time.monotonic()
+        printer = None if self._args.quiet else Printer(run, tasks, streams)
+        began, is_broken = time.monotonic(), False
         while not one_shot.wait(_POLL_S):
             self._handle_signals()
+            if is_broken and self._reason is StopReason.TASKS_ENDED:
+                self._stop(StopReason.BROKEN_PIPE)
+            # Ctrl-C ends the reader, too: the signal, sent before, is handled before the next look
+            is_broken = printer is not None and printer.broken
             self._check_time(began)
             self._end_servers()
             self._report_restarts()
-            if printer is not None and printer.broken:
-                self._end(StopReason.BROKEN_PIPE, signal.SIGKILL)
         return self._finish(printer, time.monotonic() - began)
 
     def _rules(self) -> Rules:
@@ -236,19 +211,26 @@ class ScriptRun:
     def _handle_signals(self) -> None:
         for number in self._signals.received[self._handled :]:
             self._handled += 1
-            if self._reason is not StopReason.TASKS_ENDED:
+            if self._reason is StopReason.TASKS_ENDED:
+                self._stop(self._signals.reason)
+            elif not self._signals.is_echo(number, self._handled):
                 self._end(self._reason, signal.SIGKILL)
-                continue
-            grace_s = self._args.term_grace
-            self._kill_at = time.monotonic() + grace_s
-            if number == signal.SIGINT:
-                self._end(self._signals.reason, number)
-                say(f"KeyboardInterrupt in every task; they have {grace_s:g} s, or until the next signal")
-            else:
-                self._end(self._signals.reason, number, (self._shape.leader,))
-                self._pass_on_at = time.monotonic() + grace_s / 2
-                say(f"SIGTERM is passed on; the tasks have {grace_s:g} s, or until the next signal")
         self._pass_on()
+
+    def _stop(self, reason: StopReason) -> None:
+        """Ask the tasks to end, and give them time to save."""
+        grace_s = self._args.term_grace
+        self._kill_at = time.monotonic() + grace_s
+        if reason is StopReason.INTERRUPTED:
+            self._end(reason, signal.SIGINT)
+            how = "KeyboardInterrupt in every task; they"
+        else:
+            self._end(reason, signal.SIGTERM, (self._shape.leader,))
+            self._pass_on_at = time.monotonic() + grace_s / 2
+            how = "SIGTERM is passed on; the tasks"
+            if reason is not StopReason.TERMINATED:
+                how = f"{signal.Signals(reason.value - SIGNALLED).name}: the tasks get SIGTERM, and"
+        say(f"{how} have {grace_s:g} s, or until the next signal")
 
     def _pass_on(self) -> None:
         """Send SIGTERM to the other tasks if they still run some time after the leader got it.
@@ -326,34 +308,56 @@ class ScriptRun:
 
     def _finish(self, printer: Printer | None, seconds: float) -> int:
         self._report_restarts()  # the tasks can have ended since the last look
-        if printer is not None:
-            self._drain(printer)
+        is_shown = printer is None or self._drain(printer)
         self._one_shot.close()
+        code = self._report(printer, seconds)
+        if not self._drain(None) or not is_shown:
+            os._exit(code)  # as above
+        return code
+
+    def _report(self, printer: Printer | None, seconds: float) -> int:
+        """Print how the run has ended. Return the exit code."""
         if self._one_shot.crashed is not None:
-            traceback.print_exception(self._one_shot.crashed)
-            say("the run was ended by a failure of tfmagic itself; please report it")
+            lines = traceback.format_exception(self._one_shot.crashed)
+            say(f"{''.join(lines)}the run was ended by a failure of tfmagic itself; please report it")
             return StopReason.NOT_STARTED.value
         if printer is None:
             for task in failed_tasks(self._one_shot):
-                sys.stdout.writelines(log_lines(self._one_shot.cluster.run.log_path(task), task))
-            sys.stdout.flush()
+                for line in log_lines(self._one_shot.cluster.run.log_path(task), task):
+                    show(line, self._outlets[0])
+                    if self._outlets[0].waiting > _MOST_LINES and not self._drain(None):
+                        break
         summary = summarize(self._one_shot, self._reason, self._args.timeout or seconds)
-        sys.stderr.write(format_summary(summary))
-        if hint := different_weights(self._one_shot.reports):
-            say(hint)
+        show(format_summary(summary), sys.stderr)
+        for line in features.settle(self._one_shot.reports):
+            say(line)
         if self._args.json:
-            print(as_json(report_run(self._one_shot, summary)))
+            show(f"{as_json(report_run(self._one_shot, summary))}\n", self._outlets[0])
         return summary.code
 
-    def _drain(self, printer: Printer) -> None:
-        """Wait until all output is shown. Ctrl-C ends the wait: perhaps the reader has stopped reading."""
-        printer.finish()
-        while printer.thread.is_alive():
-            printer.thread.join(_POLL_S)
+    def _drain(self, printer: Printer | None) -> bool:
+        """Wait until the output of the tasks is shown, by a printer, or else our own; return whether it is.
+
+        Another Ctrl-C ends the wait: perhaps the reader has stopped reading. A run that was stopped waits for
+        such a reader no longer than for the tasks.
+        """
+        if printer is not None:
+            printer.finish()
+        writers: Sequence[Printer | Outlet] = self._outlets if printer is None else (printer,)
+        moved_at = time.monotonic()
+        done, give_up_at = -1, min(self._kill_at, moved_at + self._args.term_grace)
+        while not all(writer.is_empty for writer in writers):
+            time.sleep(_DRAIN_S)
             if len(self._signals.received) > self._handled:
-                os._exit(self._signals.reason.value)  # the thread can hold the stream for ever
-        if printer.broken and self._reason is StopReason.TASKS_ENDED:
+                os._exit(self._signals.reason.value)  # a thread can hold the stream for ever
+            now, before = time.monotonic(), done
+            done = sum(writer.done for writer in writers)
+            moved_at = now if done != before else moved_at
+            if self._reason is not StopReason.TASKS_ENDED and now >= max(give_up_at, moved_at + _READER_S):
+                return False
+        if printer is not None and printer.broken and self._reason is StopReason.TASKS_ENDED:
             self._reason = StopReason.BROKEN_PIPE
+        return True
 
 
 def name_of(target: str, is_module: bool) -> str:

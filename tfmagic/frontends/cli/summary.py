@@ -26,7 +26,7 @@ from tfmagic.runs.tracked_points import last_points
 from tfmagic.supervisor.state import Outcome
 from tfmagic.system.advice import program_name
 
-_SIGNALLED = 128  # a shell adds the number of the signal
+SIGNALLED = 128  # a shell adds the number of the signal
 _TAIL_LINES = 20
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|^<")
 _PLACE = re.compile(r'^(?:  \| )? *File "([^"]+)", line (\d+)(?:, in (\S+)| in (\S+))?', re.MULTILINE)
@@ -38,14 +38,18 @@ class StopReason(enum.Enum):
     TASKS_ENDED = 0  # the exit code is that of the task that failed first
     TIMEOUT = 124
     NOT_STARTED = 125
-    INTERRUPTED = _SIGNALLED + signal.SIGINT
-    BROKEN_PIPE = _SIGNALLED + signal.SIGPIPE
-    TERMINATED = _SIGNALLED + signal.SIGTERM
+    HUNG_UP = SIGNALLED + signal.SIGHUP
+    INTERRUPTED = SIGNALLED + signal.SIGINT
+    QUIT = SIGNALLED + signal.SIGQUIT
+    BROKEN_PIPE = SIGNALLED + signal.SIGPIPE
+    TERMINATED = SIGNALLED + signal.SIGTERM
 
 
 _HEADLINES = {
     StopReason.TIMEOUT: "the run was not done after {:g} s (--timeout), and was ended",
     StopReason.INTERRUPTED: "the run was interrupted",
+    StopReason.HUNG_UP: "the run was asked to end (SIGHUP)",
+    StopReason.QUIT: "the run was asked to end (SIGQUIT)",
     StopReason.TERMINATED: "the run was asked to end (SIGTERM)",
     StopReason.BROKEN_PIPE: "the reader of the output has closed it (SIGPIPE): the run was ended",
 }
@@ -53,9 +57,12 @@ _HEADLINES = {
 _OUTCOMES = {
     StopReason.TIMEOUT: "timed out",
     StopReason.INTERRUPTED: "interrupted",
+    StopReason.HUNG_UP: "terminated",
+    StopReason.QUIT: "terminated",
     StopReason.TERMINATED: "terminated",
     StopReason.BROKEN_PIPE: "broken pipe",
 }
+_BY_SIGNAL = (StopReason.HUNG_UP, StopReason.INTERRUPTED, StopReason.QUIT, StopReason.TERMINATED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +87,7 @@ def summarize(one_shot: OneShotTasks, reason: StopReason, seconds: float) -> Run
     root = next(iter(failed), None)
     code = exit_code(reason, None if root is None else failed[root])
     command = f"{program_name()} logs {one_shot.cluster.run}"
-    if root is None or reason in (StopReason.INTERRUPTED, StopReason.TERMINATED):
+    if root is None or reason in _BY_SIGNAL:
         return RunSummary(reason, code, seconds=seconds, logs_command=command)
     outcome = failed[root]
     others = [(task, how) for task, how in failed.items() if task != root]
@@ -125,9 +132,9 @@ def exit_code(reason: StopReason, root: Outcome | None) -> int:
         return reason.value
     match root:
         case TaskExited(exit_code=code):
-            return code if code >= 0 else _SIGNALLED - code
+            return code if code >= 0 else SIGNALLED - code
         case TaskLost():
-            return _SIGNALLED + signal.SIGKILL  # unknown, since its parent was killed too
+            return SIGNALLED + signal.SIGKILL  # unknown, since its parent was killed too
         case CellRaised(interrupted=interrupted):
             return StopReason.INTERRUPTED.value if interrupted else 1
         case _:

@@ -21,6 +21,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 
 from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.failures import ipython_tracebacks
+from tfmagic.serialization.all_names import names_asked
 from tfmagic.serialization.free_names import names_read
 
 _numbers = itertools.count(1)
@@ -82,6 +83,17 @@ def _running_cell_number(names: dict[str, int], default: int) -> int:
     return default
 
 
+class _Translator(TransformerManager):
+    """Translates magics, and keeps the lines below a continued one (``files = !ls \\``) at their numbers."""
+
+    def do_one_token_transform(self, lines: list[str]) -> tuple[bool, list[str]]:
+        changed, made = super().do_one_token_transform(lines)
+        if joined := len(lines) - len(made):
+            at = next((i for i, (old, new) in enumerate(zip(lines, made, strict=False)) if old != new), 0) + 1
+            made[at:at] = ["\n"] * joined
+        return changed, made
+
+
 @functools.lru_cache(maxsize=256)
 def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
     """Return the Python source, the names that it reads, and whether its last value is shown."""
@@ -89,7 +101,7 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
         return "", frozenset(), True
     blank = _leading_blank_lines(text)  # IPython drops them
     try:
-        source = TransformerManager().transform_cell(text)
+        source = _Translator().transform_cell(text)
     except SyntaxError as error:
         error.lineno = None if error.lineno is None else error.lineno + blank
         raise
@@ -102,7 +114,7 @@ def _analyse(text: str) -> tuple[str, frozenset[str], bool]:
             if (expanded := _with_automagic(source)) == source:
                 raise
             source, tree = expanded, _check(expanded)
-    reads = names_read(tree, source).union(*map(_names_in_magic, ast.walk(tree)))
+    reads = names_read(tree, source).union(names_asked(tree), *map(_names_in_magic, ast.walk(tree)))
     return source, frozenset(reads), not _ends_in_semicolon(text)
 
 
@@ -148,7 +160,8 @@ def _names_in_code(text: str) -> set[str]:
     """Return the names in the line or the cell of a magic that runs code, after its options."""
     code = TransformerManager().transform_cell(re.sub(r"^(\s*-\w+\s*\d*\s+)+", "", text))
     try:
-        return names_read(ast.parse(code), code)
+        tree = ast.parse(code)
+        return names_read(tree, code) | names_asked(tree)
     except SyntaxError:
         return set()
 

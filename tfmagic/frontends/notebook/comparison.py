@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tfmagic.backends.simulated.links import parse_link
+from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.errors import ClusterSpecError
 from tfmagic.system.memory import format_bytes
@@ -100,9 +101,16 @@ class Comparison(dict[Any, TaskResults[Any]]):
         super().__init__()
         self.rows: list[Row] = []
         self.left_out: list[str] = []
+        self._reports: list[tuple[object, ...]] = []
 
-    def add(self, variant: Variant, results: TaskResults[Any], sent: Mapping[str, int] | None) -> None:
-        """Add the results of a variant, and the bytes that each of its hosts has sent meanwhile."""
+    def add(
+        self,
+        variant: Variant,
+        results: TaskResults[Any],
+        sent: Mapping[str, int] | None,
+        reports: Iterable[object] = (),
+    ) -> None:
+        """Add the results of a variant, the bytes that each of its hosts has sent, and the tasks' reports."""
         seconds, steps = max(results.seconds.values()), max(results.steps.values(), default=0)
         step_s = seconds / max(steps, 1)
         sent_bytes = None if sent is None else max(sent.values()) / max(steps, 1)
@@ -111,6 +119,7 @@ class Comparison(dict[Any, TaskResults[Any]]):
             variant, len(results), seconds, steps, step_s, sent_bytes, _communication(results), first / step_s
         )
         self.rows.append(row)
+        self._reports.append(tuple(reports))
         values = tuple(variant.values())
         self[values[0] if len(values) == 1 else values] = results
 
@@ -130,7 +139,9 @@ class Comparison(dict[Any, TaskResults[Any]]):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         header, cells = _columns(self.rows)
-        notes = [*cores_sentence(self.rows), *self.left_out]
+        names = [name_of(row.variant) for row in self.rows]
+        seen = list(zip(names, self._reports, strict=True))
+        notes = [*features.compare(seen), *cores_sentence(self.rows), *self.left_out]
         return tables.bundle(header, cells, notes)
 
 

@@ -26,7 +26,7 @@ from tfmagic.runs.schemas import (
 )
 from tfmagic.runs.tracked_points import last_points
 from tfmagic.serialization import exceptions
-from tfmagic.supervisor import stalls
+from tfmagic.supervisor import stall_sentences
 from tfmagic.views.recorded_text import RecordedText
 from tfmagic.views.words import duration
 
@@ -285,5 +285,7 @@ def _still_runs(found: DetachedJob) -> str:
     job, now = found.job, time.monotonic()
     state, waits = job.supervisor.state.cells.get(job.number), ""
     if state is not None:
-        waits = stalls.explain(job.supervisor.state, state, job.supervisor.policy(), now, after_s=0.0)
+        waits = stall_sentences.explain(
+            job.supervisor.state, state, job.supervisor.policy(), now, after_s=0.0
+        )
     return f"{describe(_report(found))}{waits and '; '}{waits}"

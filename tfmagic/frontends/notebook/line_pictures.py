@@ -73,16 +73,19 @@ def _timeline(
 
 @line_command(
     "report",
-    "write one html file about a run for a bug report, without names and paths:  report [--out FILE] [RUN]",
+    "write one html file about a run for a bug report, without texts of yours:  report [--out FILE] [RUN]",
     option("run_name", "RUN", "name of a run (default: that of the cluster here)", nargs="?"),
     option("--out", "FILE", "the file (default: tfmagic-report-RUN.html)"),
+    flag("--with-output", "add output, messages, tracebacks and stacks"),
 )
-def _report(magics: NotebookClusters, name: str, run_name: str | None, out: str | None) -> None:
+def _report(
+    magics: NotebookClusters, name: str, run_name: str | None, out: str | None, with_output: bool
+) -> None:
     run = find_run(magics, name, run_name)
     cluster = magics.clusters.get(name) or magics.new_cluster(name, ShapeOptions())
     path = Path(out).expanduser() if out else report.default_path(run)
-    report.write(run, doctor.case_of(magics.shell, cluster), path)
-    print(f"tfmagic: wrote {path}; read it before you send it")
+    report.write(run, doctor.case_of(magics.shell, cluster), path, with_output)
+    print(f"tfmagic: wrote {path}; {report.what_to_do(with_output)}")
 
 
 class LiveMap:

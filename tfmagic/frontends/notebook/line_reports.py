@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from tfmagic.frontends.notebook import reports
 from tfmagic.frontends.notebook.line_commands import TASKS
 from tfmagic.frontends.notebook.options import SHAPE, flag, line_command, option
 from tfmagic.protocol.cluster_spec import select
-from tfmagic.runs import folder, schemas
+from tfmagic.runs import folder, line_search, schemas
 from tfmagic.runs.cell_records import CellRecord, read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import is_kept, kept_until
@@ -84,12 +83,17 @@ def _logs(
         print(schemas.as_json(pieces) if plain else "".join(texts), end="\n" if plain else "")
         return
     try:
-        pattern = re.compile(grep) if grep else None
-    except re.error as error:
+        line_search.check(grep or "")
+    except ValueError as error:
         raise UsageError(f"--grep {grep!r} is not a regular expression: {error}") from None
-    for task in chosen:
-        path = run.log_path(task)
-        sys.stdout.writelines([f"{path}\n"] if shows_path else log_lines(path, task, tail, pattern))
+    with line_search.LineSearch(grep or "") as search:
+        for task in chosen:
+            path, choose = run.log_path(task), search.matching if grep else None
+            lines = [f"{path}\n"] if shows_path else log_lines(path, task, tail, choose)
+            try:
+                sys.stdout.writelines(lines)
+            except line_search.SlowPattern as error:
+                raise UsageError(str(error)) from None
 
 
 def _state_dir() -> Path:

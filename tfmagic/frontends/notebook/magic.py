@@ -23,14 +23,13 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from tfmagic.clusters.attaching import attach
+from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.job import Job
-from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.arguments import ShapeOptions
 from tfmagic.errors import BackendError, ClusterSpecError
-from tfmagic.failures.different_weights import different_weights
 from tfmagic.frontends import doctor, early_variables
 from tfmagic.frontends.notebook import (
     detached_cells,
@@ -148,26 +147,27 @@ class NotebookClusters:
                         detached_cells.bind(self.shell.user_ns, job.partial, options.how.out)
                     raise
                 finally:  # also of a cell that failed or was interrupted
-                    if job.profile is not None and options.view != "quiet":
-                        display(job.profile)
-                    if options.plan.watch and job.outcome is not None:
-                        print(f"tfmagic: {reports.parting(options.plan.watch, job.outcome.outcomes)}")
-                said = different_weights(job.outcome.outcomes) if job.outcome is not None else ""
-                if said and options.view != "quiet":
-                    print(f"tfmagic: {said}")
+                    for found in job.found.values() if options.view != "quiet" else ():
+                        display(found)
+                if job.outcome is not None and options.view != "quiet":
+                    for line in features.settle(job.outcome.outcomes):
+                        print(f"tfmagic: {line}")
             finally:
                 if cluster is not None:
                     cluster.stop()
             detached_cells.bind(self.shell.user_ns, result, options.how.out)
 
     def _plan(
-        self, options: CellLine, cell: PreparedCell, display_id: str, profile_s: float = 0.0
+        self, options: CellLine, cell: PreparedCell, display_id: str, is_profiled: bool = False
     ) -> CellPlan:
-        """Return the plan of a cell with the options of its line; `profile_s` is for a line without it."""
+        """Return the plan of a cell with the options of its line, perhaps with a profile in any case."""
         prepared, reads = cell
         view = choose_view(options.view, self.shell, display_id, options.detach)
         how = options.how
-        how = msgspec.structs.replace(how, view=view, profile_s=how.profile_s or profile_s)
+        hides = options.view == "quiet"
+        how = msgspec.structs.replace(how, view=view, hides=hides)
+        if is_profiled:
+            how = msgspec.structs.replace(how, chosen={"profile": True, **how.chosen})
         return msgspec.structs.replace(
             options.plan,
             source=prepared.source,
@@ -192,9 +192,10 @@ class NotebookClusters:
             try:
                 shown = yield from self._start_for(cell[0], cluster, shape, goes_on=False)
                 before = cluster.bytes_sent()  # on simulated hosts it is the network that is compared
-                plan = self._plan(options, cell, shown, profile_s=PROFILE_S if before else 0.0)
-                results = (yield cluster.begin_cell(plan)).results
-                comparison.add(variant, results, _added(cluster.bytes_sent(), before))
+                plan = self._plan(options, cell, shown, is_profiled=bool(before))
+                job = cluster.begin_cell(plan)
+                results, sent = (yield job).results, _added(cluster.bytes_sent(), before)
+                comparison.add(variant, results, sent, job.outcome.outcomes.values() if job.outcome else ())
             finally:
                 cluster.stop()
         if not comparison:

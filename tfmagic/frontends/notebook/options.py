@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from IPython.core.error import UsageError
 
+from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
-from tfmagic.clusters.cells.traces import PROFILE_S
 from tfmagic.clusters.launch.arguments import ShapeOptions, add_shape, parse_seconds, refuse_unknown, shape_of
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.notebook.comparison import Value, parse_axis
@@ -142,12 +142,6 @@ def _parse_variable(text: str) -> str:
     return text
 
 
-def _parse_watched(text: str) -> str:
-    if not all(part.isidentifier() and not keyword.iskeyword(part) for part in text.split(".")):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a variable name; write model or model.optimizer")
-    return text
-
-
 def _parse_name(text: str) -> str:
     try:
         check_name(text)
@@ -210,7 +204,6 @@ def cell_parser() -> Parser:
             "--timeout", "SECONDS", "stop the cell then, with stacks", type=parse_seconds, dest="timeout_s"
         ),
         flag("--keep-going", "let the other tasks run on when one fails"),
-        flag("--notify", "tell me when it is done: the browser, a bell, or TFCluster.notify_command"),
         option("--view", None, "how output is shown", choices=VIEWS, default="auto"),
         option(
             "--compare",
@@ -221,17 +214,7 @@ def cell_parser() -> Parser:
             nargs="+",
             default=[],
         ),
-        option(
-            "--profile",
-            "SECONDS",
-            f"show where the time went; trace the first SECONDS ({PROFILE_S:.0f}) of the cell",
-            dest="profile_s",
-            type=parse_seconds,
-            nargs="?",
-            const=PROFILE_S,
-            default=0.0,
-        ),
-        option("--watch", "NAME", "say at which step the tasks' values of NAME parted", type=_parse_watched),
+        *((name, dict(how)) for each in features.installed() for name, how in each.options.items()),
         title="the cell",
     )
 
@@ -242,12 +225,14 @@ def parse_cell_line(line: str) -> CellLine:
     parser, own = cell_parser(), {field.name for field in fields(CellLine)}
     given = {name: value for name, value in parser.read(line).items() if value is not None}
     run = {name: given.pop(name) for name in given.keys() - own}
-    how = Options(**{name: run.pop(name) for name in _HOW & run.keys()})
+    names = {name.strip("-").replace("-", "_") for each in features.installed() for name in each.options}
+    chosen = {name: value for name in names & run.keys() if (value := run.pop(name))}
+    how = Options(**{name: run.pop(name) for name in _HOW & run.keys()}, chosen=chosen)
     found = CellLine(**given, plan=CellPlan(**run, want_value=bool(how.out), options=how))
     if found.detach and (found.fresh or found.compare):
         parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
-    if found.detach and how.profile_s and not how.out:
-        parser.error("--detach shows no profile at the cell's end: give --out NAME, then NAME.profile has it")
+    if problem := features.refuse(how, found.detach):
+        parser.error(problem)
     if how.on is not None and not str(how.on).strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
     axes = [axis for axis, _ in found.compare]

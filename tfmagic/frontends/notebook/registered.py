@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import NotebookClusters
 
 _WHOLE = "tfmagic.frontends.notebook.whole"
+_THREAD = "tfmagic-import"
 _FORK_S = 10.0  # the import takes 0.3 s, and never ends where a module that it needs forks in its own import
 
 
@@ -31,7 +32,14 @@ class TFClusterMagics(Magics):  # IPython is untyped
 
     @functools.cached_property
     def notebook(self) -> NotebookClusters:
-        """Import what the magics do, or wait for this import."""
+        """Import what the magics do, or wait for this import.
+
+        It is waited for as a whole: an import that another thread is in, and that fails there, leaves only
+        "cannot import name".
+        """
+        for thread in threading.enumerate():
+            if thread.name == _THREAD:
+                thread.join(_FORK_S)
         with replaced_packages.named():
             from tfmagic.frontends.notebook.whole import NotebookClusters
         return NotebookClusters(self.shell)
@@ -68,7 +76,7 @@ def import_meanwhile() -> None:
     """
     if _WHOLE in sys.modules:
         return
-    thread = threading.Thread(None, _import_whole, "tfmagic-import")
+    thread = threading.Thread(None, _import_whole, _THREAD)
     thread.start()
     os.register_at_fork(before=functools.partial(thread.join, _FORK_S))
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfmagic.clusters.tools.differences import describe_steps
 from tfmagic.failures.deaths import describe_end
 from tfmagic.frontends.notebook.options import DEFAULT_NAME
 from tfmagic.protocol.cluster_spec import TaskId
@@ -15,7 +14,6 @@ from tfmagic.protocol.payload import Packed
 from tfmagic.runs.cell_records import CellRecord, read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kernels import host_elsewhere
-from tfmagic.serialization.digests import DIGEST_BYTES
 from tfmagic.system.memory import format_bytes
 from tfmagic.views.words import duration
 
@@ -169,12 +167,6 @@ def links(cluster: Cluster) -> str:
     for host, link in places.links.items():
         by_link.setdefault("no limit" if str(link) == "off" else str(link), []).append(host)
     return "; ".join(f"{', '.join(hosts)}: {link}" for link, hosts in by_link.items())
-
-
-def parting(name: str, outcomes: Mapping[TaskId, object]) -> str:
-    """Return at which step the tasks' values of a variable parted."""
-    seen = {task.name: getattr(end, "watched", b"") for task, end in sorted(outcomes.items())}
-    return describe_steps(name, seen, DIGEST_BYTES)
 
 
 def rows_of_runs(runs: Iterable[RunFolder]) -> list[tuple[str, ...]]:

@@ -1,38 +1,41 @@
-"""Write what a run was, for a bug report: one html file, without what is of the machine.
+"""Write what a run was, for a bug report: one html file with what tfmagic knows, without the user's texts.
 
     run folder ─┐
-    doctor ─────┼─ Redactor ─→ Contents ─→ page ─→ file
+    doctor ─────┼─ own_words ─→ Contents ─→ page ─→ file
     versions ───┘
 
-Everything is redacted before it is drawn, since a picture shortens texts.
+Each field is of a known kind: a number, a state, a version, or words that tfmagic's source has. Only
+`with_output` adds the user's own texts.
 """
 
+import builtins
 import os
 import platform
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import psutil
 
+from tfmagic import errors
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends.doctor import Case, examine
 from tfmagic.frontends.doctor.software import find_package
 from tfmagic.frontends.report import page
-from tfmagic.frontends.report.redaction import Redactor
+from tfmagic.frontends.report.own_words import own_values, own_words
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.runs.cell_records import CellRecord, read_records
+from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
-from tfmagic.runs.schemas import ErrorReport, cell_report, describe, error_reports
 from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
-from tfmagic.runs.status_reader import Snapshot, read_snapshot, row_of, state_of
-from tfmagic.system import files
+from tfmagic.runs.status_reader import Snapshot, TaskStatus, read_snapshot, row_of, state_of
+from tfmagic.system import files, secret_rules
 from tfmagic.system.memory import format_bytes
 from tfmagic.views.pictures import run_timeline
 from tfmagic.views.pictures.cluster_map import map_of_rows
-from tfmagic.views.pictures.lanes import NoRecords
+from tfmagic.views.pictures.lanes import NoRecords, Timeline
 from tfmagic.views.pictures.timeline_svg import draw
 
 _PACKAGES = (
@@ -44,11 +47,12 @@ _LINES, _LOG_BYTES, _MOST_LOGS = 200, 50_000, 64
 _MOST_CELLS = 20
 
 
-def write(run: RunFolder, case: Case, path: Path) -> None:
+def write(run: RunFolder, case: Case, path: Path, with_output: bool = False) -> None:
     """Write the report of a run into a file, which only this user can read.
 
     Args:
         case: What the doctor examines.
+        with_output: Add output, messages, tracebacks and stacks.
 
     Raises:
         TfmagicError: The file is there and is no report, it cannot be written, or the folder is no run.
@@ -56,10 +60,13 @@ def write(run: RunFolder, case: Case, path: Path) -> None:
     snapshot = read_snapshot(run.folder)
     if snapshot is None:
         raise TfmagicError(f"{run.folder} is no run, or its run.json cannot be read")
+    snapshot = replace(snapshot, tasks=_own_tasks(snapshot))
     try:
         if path.exists() and page.MARK not in files.read_bytes(path, 200).decode("utf-8", "replace"):
             raise TfmagicError(f"{path} is not a report, and is left as it is; name another file with --out")
-        files.replace_text(path, page.build(_contents(run, snapshot, case)), 0o600)
+        timeline = _timeline(run)
+        contents = _contents(run, snapshot, case, timeline, with_output)
+        files.replace_text(path, page.build(contents, [*_pictures(snapshot, timeline)]), 0o600)
     except OSError as error:
         raise TfmagicError(f"{path} cannot be written ({error.strerror or error})") from error
 
@@ -69,89 +76,105 @@ def default_path(run: RunFolder) -> Path:
     return Path(f"tfmagic-report-{run}.html")
 
 
-def _contents(run: RunFolder, snapshot: Snapshot, case: Case) -> page.Contents:
-    records = read_records(run)
-    redactor = _redactor(run, snapshot, records, case.environ)
-    failed = next((record for record in reversed(records) if error_reports(record, run)), None)
-    stacks = group_stacks(ask_for_stacks(run)) if snapshot.live else ""
-    return page.Contents(
-        run=redactor.text(str(run)),
-        facts=_facts(redactor, run, snapshot, records),
-        errors=[] if failed is None else _errors(redactor, failed, run),
-        no_errors=_why_no_errors(records),
-        pictures=_pictures(redactor, run, snapshot),
-        stacks=redactor.text(stacks),
-        doctor=[redactor.value(finding.report) for finding in examine(case)],
-        versions=_versions(),
-        logs=[(task.name, redactor.text(_tail(run, task))) for task in run.tasks[:_MOST_LOGS]],
-        taken_out=sorted(redactor.counts.items()),  # at the end: what the lines above have written
+def what_to_do(with_output: bool) -> str:
+    """Return the end of the sentence that names the file."""
+    return (
+        "read it before you send it" if with_output else "--with-output adds output, messages and tracebacks"
     )
 
 
-def _redactor(
-    run: RunFolder, snapshot: Snapshot, records: Sequence[CellRecord], environ: Mapping[str, str]
-) -> Redactor:
-    hosts = {snapshot.host, *(task.texts.get("host", "") for task in snapshot.tasks)}
-    hosts |= {task.host for record in records for task in record.tasks}
-    state, project = str(run.folder.parent.parent), os.path.dirname(run.notebook)
-    return Redactor({"state": state, "project": project}, hosts, environ)
+def _contents(
+    run: RunFolder, snapshot: Snapshot, case: Case, timeline: Timeline | None, with_output: bool
+) -> page.Contents:
+    records = read_records(run)
+    failed = next((record for record in reversed(records) if any(part.error for part in record.tasks)), None)
+    texts = list(_texts(run, snapshot, failed)) if with_output else []
+    clean, replaced = _without_secrets(texts, case.environ)
+    return page.Contents(
+        run=str(run),
+        facts=_facts(snapshot),
+        cells=[_cell(number, record) for number, record in enumerate(records, 1)][-_MOST_CELLS:],
+        failures=[_failure(part) for part in failed.tasks if part.error] if failed else [],
+        tasks=[row_of(task) for task in snapshot.tasks],
+        doctor=[
+            (found.report.severity, own_words(found.what), own_words(found.advice)) for found in examine(case)
+        ],
+        versions=_versions(),
+        events=[(f"{e.at:.1f}", e.task, e.text) for e in timeline.events] if timeline else [],
+        texts=clean,
+        replaced=replaced,
+    )
 
 
-def _facts(
-    redactor: Redactor, run: RunFolder, snapshot: Snapshot, records: Sequence[CellRecord]
-) -> list[tuple[str, str]]:
-    """Return what is known of the run, and a line for each of its last cells."""
-    cells = [redactor.text(describe(cell_report(record, run))) for record in records[-_MOST_CELLS:]]
+def _own_tasks(snapshot: Snapshot) -> tuple[TaskStatus, ...]:
+    """Return the tasks with numbered hosts instead of their names, and without addresses."""
+    hosts = sorted({task.texts.get("host", "") for task in snapshot.tasks} - {""})
+    return tuple(
+        own_values(
+            replace(
+                task,
+                texts={
+                    name: f"host-{hosts.index(text) + 1}" if name == "host" and text else text
+                    for name, text in task.texts.items()
+                    if name != "address"
+                },
+            )
+        )
+        for task in snapshot.tasks
+    )
+
+
+def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     facts = [
-        ("cluster", snapshot.cluster),
         ("shape", snapshot.shape),
         ("state", state_of(snapshot)),
-        ("started", _when(snapshot.started)),
-        ("last seen", _when(snapshot.written)),
-        (
-            "not forked",
-            "; ".join(sorted({t.texts["not_forked"] for t in snapshot.tasks if t.texts.get("not_forked")})),
-        ),
-        ("report of", _when(time.time())),
+        ("not forked", "; ".join(sorted({task.texts.get("not_forked", "") for task in snapshot.tasks}))),
+        ("cells", ", ".join(f"{n} {state}" for state, n in (snapshot.cells or {}).items())),
     ]
-    shown = [(name, redactor.text(value)) for name, value in facts if value]
-    return [*shown, *((f"cell {n}", text) for n, text in enumerate(cells, len(records) - len(cells) + 1))]
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds)) if seconds else ""
-
-
-def _errors(redactor: Redactor, record: CellRecord, run: RunFolder) -> list[tuple[ErrorReport, str]]:
-    texts = {part.task: part.error.text for part in record.tasks if part.error is not None}
+    times = [("started", snapshot.started), ("last seen", snapshot.written), ("report of", time.time())]
     return [
-        (redactor.value(msgspec.structs.replace(error, log="")), redactor.text(texts[error.task]))
-        for error in error_reports(record, run)
+        *((name, own_words(value)) for name, value in facts if value),
+        *((name, time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))) for name, at in times if at),
     ]
 
 
-def _why_no_errors(records: Sequence[CellRecord]) -> str:
-    if records:
-        return "No cell of this run has failed."
-    return "This run has no cells: a script's failures are in its logs and in the timeline."
+def _cell(number: int, record: CellRecord) -> tuple[str, str]:
+    states = ", ".join(f"{part.task} {part.state}" for part in record.tasks)
+    return f"cell {number}", own_words(
+        f"{record.verdict or 'running'} after {record.elapsed_s:.1f} s: {states}"
+    )
 
 
-def _pictures(redactor: Redactor, run: RunFolder, snapshot: Snapshot) -> list[tuple[str, str]]:
-    rows = [row_of(redactor.value(task)) for task in snapshot.tasks]
-    found = []
-    if rows:
-        title = redactor.text(f"cluster {snapshot.cluster}: {snapshot.shape}, when it was last seen")
-        found.append(("Map", map_of_rows(title, rows).svg))
+def _failure(part: TaskRecord) -> page.Failure:
+    error = part.error
+    assert error is not None
+    ours = error.type in vars(errors)
+    known = ours or error.type in vars(builtins)
+    return page.Failure(
+        part.task,
+        error.type if known else own_words(error.type),
+        not error.root,
+        error.line or None,
+        own_words(error.hint_name),
+        own_words(error.message) if ours else "",
+    )
+
+
+def _timeline(run: RunFolder) -> Timeline | None:
+    """Return the timeline of the run in our words; of a failure only its type, which comes first."""
     try:
-        timeline = run_timeline.of_run(run, f"run {run}", whole=True, has_sources=False).timeline
-        found.append(("Timeline", draw(redactor.value(timeline)).svg))
+        found = run_timeline.of_run(run, f"run {run}", whole=True, has_sources=False).timeline
     except NoRecords:
-        pass
-    return found
+        return None
+    events = [replace(event, text=": ".join(event.text.split(": ")[:2])) for event in found.events]
+    return own_values(replace(found, title="The whole run", events=tuple(events)))
 
 
-def _tail(run: RunFolder, task: TaskId) -> str:
-    return "\n".join(tail_lines(run.log_path(task), _LINES, _LOG_BYTES)) or "(no output)"
+def _pictures(snapshot: Snapshot, timeline: Timeline | None) -> Iterator[tuple[str, str]]:
+    if rows := [row_of(task) for task in snapshot.tasks]:
+        yield "Map", map_of_rows(own_words(f"{snapshot.shape}, when it was last seen"), rows).svg
+    if timeline is not None:
+        yield "Timeline", draw(timeline).svg
 
 
 def _versions() -> list[tuple[str, str]]:
@@ -159,5 +182,40 @@ def _versions() -> list[tuple[str, str]]:
     packages = [(name, found["Version"]) for name in _PACKAGES if (found := find_package(name)) is not None]
     memory = format_bytes(psutil.virtual_memory().total)
     machine = f"{platform.machine()}, {os.cpu_count()} cores, {memory} of memory"
-    system = f"{platform.system()} {platform.release()}, {' '.join(platform.libc_ver())}"
-    return [("Python", platform.python_version()), ("system", system), ("machine", machine), *packages]
+    release = re.match(r"[\d.]*", platform.release())  # a kernel of one's own can have a name
+    system = f"{platform.system()} {release[0] if release else ''}, {' '.join(platform.libc_ver())}"
+    own = [(name, re.sub(r"\+.*", "+…", version)) for name, version in packages]
+    return [("Python", platform.python_version()), ("system", system), ("machine", machine), *own]
+
+
+# -- the user's own texts ----------------------------------------------------------------------------
+
+
+def _texts(run: RunFolder, snapshot: Snapshot, failed: CellRecord | None) -> Iterator[tuple[str, str]]:
+    if snapshot.live:
+        yield "stacks of all tasks", group_stacks(ask_for_stacks(run))
+    for part in failed.tasks if failed else ():
+        if part.error is not None:
+            yield f"failure of {part.task}", f"{part.error.type}: {part.error.message}\n{part.error.text}"
+    for task in run.tasks[:_MOST_LOGS]:
+        yield f"output of {task.name}", _tail(run, task)
+
+
+def _tail(run: RunFolder, task: TaskId) -> str:
+    return "\n".join(tail_lines(run.log_path(task), _LINES, _LOG_BYTES)) or "(no output)"
+
+
+def _without_secrets(
+    texts: Sequence[tuple[str, str]], environ: Mapping[str, str]
+) -> tuple[list[tuple[str, str]], int]:
+    """Return the texts without tokens and values of secret variables, and how many were replaced."""
+    values = sorted(secret_rules.secret_values(environ), key=len, reverse=True)
+    known = "|".join(map(re.escape, values)) or "(?!)"
+    patterns = (re.compile(known), secret_rules.ISSUED, secret_rules.SENT)
+    count, found = 0, []
+    for title, text in texts:
+        for pattern in patterns:
+            text, times = pattern.subn("<secret>", text)
+            count += times
+        found.append((title, text))
+    return found, count

@@ -1,22 +1,16 @@
-"""The page of a report: one html file without a script, which loads nothing."""
+"""The page of a report: one html file without a script, which loads nothing, and has its JSON at the end."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from tfmagic.frontends.report.redaction import KINDS
-from tfmagic.runs.schemas import ErrorReport, FindingReport
+import msgspec
+
 from tfmagic.views import tables
 from tfmagic.views.palette import AMBER, GREEN, RED
 from tfmagic.views.pictures.scene import escape
 
 MARK = "<!-- written by tfmagic report -->"  #: In a file that can be replaced by another report.
 _TONES = {"fine": GREEN, "note": AMBER, "trouble": RED}
-_WARNING = """\
-Names of users and machines, paths of your home and project and of other folders, addresses, sites, mail
-addresses, and what looks like a password, key or token were taken out: labels such as &lt;home&gt; and
-&lt;host-1&gt; stand for them, the same label for the same text. What your code printed is in here otherwise
-unchanged, and so are names of files and the lines of your code in tracebacks: take out yourself what nobody
-should read."""
 _STYLE = """\
 :root { color-scheme: light dark; --line: #8886; --paper: #fff; --ink: #1f2328; --soft: #8881 }
 @media (prefers-color-scheme: dark) { :root { --paper: #16191d; --ink: #e6e8eb } }
@@ -25,7 +19,7 @@ body { font: 14px/1.5 system-ui, sans-serif; background: var(--paper); color: va
 h1 { font-size: 22px } h2 { font-size: 17px; margin: 32px 0 8px; border-bottom: 1px solid var(--line) }
 pre { background: var(--soft); padding: 8px 10px; overflow: auto; max-height: 32em; font-size: 12px }
 table { border-collapse: collapse }
-td, th { padding: 2px 14px 2px 0; vertical-align: top; overflow-wrap: anywhere }
+td, th { padding: 2px 14px 2px 0; vertical-align: top; overflow-wrap: anywhere; text-align: left }
 svg { display: block; width: 100%; height: auto; min-width: 520px }
 .picture { overflow-x: auto }
 .first { border-left: 4px solid #b57b00; padding: 4px 12px; background: var(--soft) }
@@ -33,32 +27,46 @@ td:first-child { white-space: nowrap } summary { cursor: pointer } nav a { margi
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What a report says; the texts are as they shall be read."""
+class Failure(msgspec.Struct, frozen=True):
+    """A task's failure in the last cell that failed."""
+
+    task: str
+    type: str  #: "…" for a class that Python, TensorFlow and tfmagic do not have.
+    is_consequence: bool
+    cell_line: int | None
+    hint: str  #: The short name of a known trap.
+    message: str  #: "" for a message that is not tfmagic's.
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a report says. All of it is known to be tfmagic's, except for `texts`."""
 
     run: str
     facts: Sequence[tuple[str, str]]
-    taken_out: Sequence[tuple[str, int]]  #: Labels, and how often each was written.
-    errors: Sequence[tuple[ErrorReport, str]]  #: Each failure with its text.
-    no_errors: str  #: Why there is none.
-    pictures: Sequence[tuple[str, str]]  #: A title, and SVG.
-    stacks: str
-    doctor: Sequence[FindingReport]
+    cells: Sequence[tuple[str, str]]
+    failures: Sequence[Failure]
+    tasks: Sequence[Mapping[str, Any]]
+    doctor: Sequence[tuple[str, str, str]]  #: Severity, what, advice.
     versions: Sequence[tuple[str, str]]
-    logs: Sequence[tuple[str, str]]  #: The name of each task, and its last lines.
+    events: Sequence[tuple[str, str, str]]  #: Seconds since the beginning, task, what happened.
+    texts: Sequence[tuple[str, str]]  #: The user's own, each with a title; only if they were asked for.
+    replaced: int  #: How many secrets were replaced in them.
 
 
-def build(found: Contents) -> str:
-    """Return the page."""
+def build(found: Contents, pictures: Sequence[tuple[str, str]]) -> str:
+    """Return the page.
+
+    Args:
+        pictures: Titles, and SVG.
+    """
     sections = {
-        "Run": tables.to_html(("", ""), found.facts),
-        "Errors": "".join(_error(*error) for error in found.errors) or f"<p>{escape(found.no_errors)}</p>",
-        **{title: f'<div class="picture">{svg}</div>' for title, svg in found.pictures},
-        "Stacks": f"<pre>{escape(found.stacks)}</pre>" if found.stacks else "",
-        "Doctor": _doctor(found.doctor),
+        "Run": tables.to_html(("", ""), [*found.facts, *found.cells]),
+        "Errors": _failures(found.failures) or "<p>No cell of this run has failed on a task.</p>",
+        **{title: f'<div class="picture">{svg}</div>' for title, svg in pictures},
+        "Doctor": tables.to_html(("", "", ""), [(_toned(tone), *rest) for tone, *rest in found.doctor]),
         "Versions": tables.to_html(("", ""), found.versions),
-        "Logs": "".join(_log(*log) for log in found.logs) or "<p>No task has a log.</p>",
+        "Texts": "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in found.texts),
+        "JSON": f"<details><summary>For programs</summary><pre>{escape(_json(found))}</pre></details>",
     }
     shown = {title: body for title, body in sections.items() if body}
     links = " ".join(f'<a href="#{title.lower()}">{title}</a>' for title in shown)
@@ -68,37 +76,45 @@ def build(found: Contents) -> str:
         f'<!doctype html>\n{MARK}\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><meta name="referrer" content="no-referrer">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-        f"{_first(found.taken_out)}\n<nav>{links}</nav>\n{body}</body></html>\n"
+        f'<div class="first">{_first(found)}</div>\n<nav>{links}</nav>\n{body}</body></html>\n'
     )
 
 
-def _first(taken_out: Sequence[tuple[str, int]]) -> str:
-    """Return what was taken out, and what to do before sending the file."""
-    rows = [(f"<{label}>", KINDS[label.partition("-")[0]], f"{n} ×") for label, n in taken_out]
-    table = tables.to_html(("", "", ""), rows)
-    meaning = f"<details><summary>What the labels stand for</summary>{table}</details>" if rows else ""
-    return f'<div class="first"><p><b>Read this file before you send it.</b> {_WARNING}</p>{meaning}</div>'
+def _json(found: Contents) -> str:
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
 
 
-def _error(error: ErrorReport, text: str) -> str:
-    where = f", line {error.cell_line} of the cell" if error.cell_line else ""
-    rank = "" if error.root else " (a consequence)"
-    hint = f"<p>hint {escape(error.hint_name)}: {escape(error.hint)}</p>" if error.hint else ""
-    head = f"<b>{escape(error.task)}</b>{rank}{where}: <b>{escape(error.type)}</b>: {escape(error.message)}"
-    return f"<p>{head}</p>{hint}<pre>{escape(text)}</pre>"
+def _first(found: Contents) -> str:
+    """Return what of the user's is in the file."""
+    if not found.texts:
+        return (
+            "<p>This file has states, numbers, versions and sentences of tfmagic. A word that is not in "
+            "tfmagic's own source is shown as …, so output, messages, tracebacks, code, names, paths and "
+            "addresses are not in it.</p>"
+        )
+    kept = "".join(f"<li>{escape(title)}: {len(text.splitlines())} lines</li>" for title, text in found.texts)
+    return (
+        "<p><b>Read this file before you send it.</b> You have asked for texts of your own, which are kept "
+        f"as they are. {found.replaced} texts in them had the form of a token, or were the value of a secret "
+        "variable, and were replaced. Nobody has judged the rest: passwords without such a form, names of "
+        "people, customers, machines and files, paths, addresses, and data that was printed. Kept were:</p>"
+        f"<ul>{kept}</ul>"
+    )
 
 
-def _doctor(findings: Sequence[FindingReport]) -> str:
+def _failures(failures: Sequence[Failure]) -> str:
     rows = [
         (
-            tables.Shown(f.severity, f'<b style="color:{_TONES[f.severity].mid}">{f.severity}</b>'),
-            f.what,
-            f.advice,
+            failure.task,
+            failure.type + (" (a consequence)" if failure.is_consequence else ""),
+            f"line {failure.cell_line} of the cell" if failure.cell_line else "",
+            f"hint {failure.hint}" if failure.hint else "",
+            failure.message,
         )
-        for f in findings
+        for failure in failures
     ]
-    return tables.to_html(("", "", ""), rows)
+    return tables.to_html(("", "", "", "", ""), rows) if rows else ""
 
 
-def _log(task: str, text: str) -> str:
-    return f"<details open><summary><b>{escape(task)}</b></summary><pre>{escape(text)}</pre></details>"
+def _toned(severity: str) -> tables.Shown:
+    return tables.Shown(severity, f'<b style="color:{_TONES[severity].mid}">{severity}</b>')

@@ -29,6 +29,7 @@ from tfmagic.hdf5.shared_writer.connection import Connection
 from tfmagic.hdf5.shared_writer.messages import TEXT, ToTask, text_of_dtype
 from tfmagic.protocol import task_context
 from tfmagic.protocol.channel import Channel, channel_pair
+from tfmagic.system.arguments import as_path
 
 Mode = Literal["w", "x", "a"]
 _NOT_HELD = re.compile("[\0\ud800-\udfff]")  # NUL ends a text; half of a surrogate pair is no UTF-8
@@ -71,6 +72,7 @@ class SharedWriter:
         chunk_rows: int | None = None,
     ):
         self._connection: Connection | None = None  # first: __del__ reads it also after a refusal
+        as_path("path", path, takes_bytes=True)
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode is 'w', 'x' or 'a', not {mode!r}; to read, use h5py.File(path)")
         if compression not in (None, "gzip", "lzf"):

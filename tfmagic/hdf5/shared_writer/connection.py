@@ -10,7 +10,6 @@ import contextlib
 import mmap
 import os
 import select
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from tfmagic.hdf5.shared_writer import messages
 from tfmagic.hdf5.shared_writer.messages import BUFFER_BYTES
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.payload import OwnedHandle
+from tfmagic.system import notices
 
 _INLINE_BYTES = 8 << 10  # up to here, a copy through the socket is quicker
 _ANY_BYTES = 1 << 62
@@ -146,14 +146,13 @@ class Connection:
         patience_s = _SILENCE_S if self.writer_pid else _PATIENCE_S
         if not poll.poll(patience_s * 1000):
             if self.writer_pid:
-                print(
+                notices.tell(
                     f"tfmagic: waiting for the process that writes {self._path} (pid {self.writer_pid}): "
-                    f"nothing from it for {_SILENCE_S:.0f} s; the disk is slow, or it is stopped",
-                    file=sys.stderr,
+                    f"nothing from it for {_SILENCE_S:.0f} s; the disk is slow, or it is stopped"
                 )
             elif self._waits_for:
                 names = ", ".join(self._waits_for)
-                print(f"tfmagic: {self._path} is opened again when {names} has closed it", file=sys.stderr)
+                notices.tell(f"tfmagic: {self._path} is opened again when {names} has closed it")
             poll.poll()
         self._receive()
 
@@ -169,7 +168,7 @@ class Connection:
                 case messages.Opened(pid, note):
                     self.writer_pid = pid
                     if note:
-                        print(f"tfmagic: {self._path}: {note}", file=sys.stderr, flush=True)
+                        notices.tell(f"tfmagic: {self._path}: {note}")
                 case messages.Waits(tasks):
                     self._waits_for = tasks
                 case messages.Done(serial, refusal):

@@ -19,7 +19,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -33,6 +32,7 @@ from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.protocol.payload import Handle
+from tfmagic.system import notices
 from tfmagic.system.helper_process import start_interpreter
 
 _PATIENCE_S = 3.0  # with a writer, before the user reads for which one the cell waits
@@ -361,7 +361,7 @@ def _answer(request: OpenRequest, message: object) -> None:
 
 
 def _print(text: str) -> None:
-    print(f"tfmagic: {text}", file=sys.stderr)
+    notices.tell(f"tfmagic: {text}")
 
 
 def _leave_to_parent() -> None:

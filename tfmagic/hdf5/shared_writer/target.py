@@ -11,18 +11,15 @@ Used by `writer_process` alone.
 """
 
 import contextlib
-import itertools
 import os
 import shutil
 import stat
 from typing import Any
 
-from tfmagic.hdf5 import guarding
+from tfmagic.hdf5 import guarding, unfinished
 from tfmagic.hdf5.partnames import UNFINISHED
 from tfmagic.hdf5.shared_writer.datasets import CACHE_BYTES
 from tfmagic.system import files
-
-_ABANDONED = ".abandoned"
 
 
 class Target:
@@ -54,20 +51,17 @@ class Target:
     def _make(self, is_old: bool) -> Any:
         import h5py
 
-        # for this user alone until it has the access of the file that it will replace
-        flags, mode = os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if is_old else 0o666
-        os.close(os.open(self.unfinished_path, flags, mode))
-        try:
+        def open_file() -> Any:
             if self._original is not None:
                 shutil.copyfile(self.path, self.unfinished_path)
             how = "w" if self._original is None else "r+"
             file = h5py.File(self.unfinished_path, how, rdcc_nbytes=CACHE_BYTES)
             if is_old:
                 _copy_access(self.path, self.unfinished_path)
-        except BaseException:
-            os.unlink(self.unfinished_path)
-            raise
-        return file
+            return file
+
+        # for this user alone until it has the access of the file that it will replace
+        return unfinished.create(self.path, open_file, 0o600 if is_old else 0o666)
 
     def _check(self) -> bool:
         """Refuse a path that cannot be written; return whether there is a file, claimed in mode "a"."""
@@ -80,12 +74,7 @@ class Target:
             raise FileExistsError(f"{self.path} is there already; mode 'w' replaces it, mode 'a' adds to it")
         with guarding.opening(self.path):
             # else the file would be replaced, and its new rows lost
-            if not guarding.is_free(self.path, alone=False):
-                who = ", ".join(str(holder) for holder in guarding.find_holders(self.path) if holder.writes)
-                raise BlockingIOError(
-                    f"{self.path} is open for writing by {who or 'another process'}: close it there first, "
-                    "or choose another name"
-                )
+            unfinished.check_target(self.path)
             if (is_old := os.path.exists(self.path)) and self.mode == "a":
                 self._claim()
         return is_old
@@ -103,7 +92,7 @@ class Target:
 
     def _set_aside(self) -> str:
         """Keep the file of a writer that was killed; return its new name. That of a running one is locked."""
-        if not os.path.exists(self.unfinished_path):
+        if not unfinished.exists(self.path):
             return ""
         if not guarding.is_free(self.unfinished_path):
             raise BlockingIOError(
@@ -114,13 +103,7 @@ class Target:
 
     def abandon(self) -> str:
         """Give the unfinished file a name that no file has, and return it."""
-        for number in itertools.count(1):
-            name = f"{self.path}{_ABANDONED}{f'.{number}' if number > 1 else ''}"
-            with contextlib.suppress(FileExistsError):
-                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-                break
-        os.replace(self.unfinished_path, name)
-        return name
+        return unfinished.set_aside(self.path)
 
     def give_name(self) -> None:
         """Let the closed file have the name. Raises OSError where another file is in its place; both stay."""
@@ -128,10 +111,14 @@ class Target:
             os.link(self.unfinished_path, self.path)  # fails where such a file was made meanwhile
             os.unlink(self.unfinished_path)
             return
-        with contextlib.suppress(FileNotFoundError):  # it was deleted: nothing is lost
-            if self._copied is not None and _version(os.stat(self.path)) != _version(self._copied):
-                raise OSError("another program has changed it since, and its file was left as it is")
-        os.replace(self.unfinished_path, self.path)
+        with guarding.opening(self.path):
+            if self._copied is None:
+                unfinished.give_name(self.path)
+                return
+            with contextlib.suppress(FileNotFoundError):  # it was deleted: nothing is lost
+                if _version(os.stat(self.path)) != _version(self._copied):
+                    raise OSError("another program has changed it since, and its file was left as it is")
+            files.replace_durably(self.unfinished_path, self.path)
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:

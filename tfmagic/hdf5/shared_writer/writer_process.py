@@ -29,6 +29,7 @@ from tfmagic.hdf5.shared_writer import messages
 from tfmagic.hdf5.shared_writer.datasets import Datasets
 from tfmagic.hdf5.shared_writer.target import Target
 from tfmagic.protocol.channel import Channel
+from tfmagic.system import notices
 
 _NOTED_MS = 5000  # for the kernel, which must know first that the file is closed: a task might open it again
 _IDLE_S = 0.5  # without rows for so long, the operating system gets what there is
@@ -253,6 +254,6 @@ def main(fd: int, *opening: Any) -> None:
         code = 1
         writer.fail(error)
         if not isinstance(error, OSError):
-            traceback.print_exc()
+            notices.tell(traceback.format_exc())
     sys.stderr.flush()
     os._exit(code)  # HDF5's end would write once more what could not be written

@@ -6,7 +6,8 @@ r"""Turns a task's bytes into the rows that a terminal would show.
 Views and log readers feed a `Screen` and take its rows. Only the last rows can still change: the cursor moves
 among them, so that nested progress bars stay in place. The rows that it came back to are cells (`Line`), all
 others are text: so a flood is quick and a progress bar of a hundred thousand updates is cheap. A row holds no
-control character.
+control character, and shows characters that are invisible or turn the order of others as escapes: a line must
+not look like another one.
 """
 
 import codecs
@@ -26,6 +27,10 @@ _CONTROL_BYTES = [bytes([c]) for c in (*range(0x20), 0x7F) if c != 0x0A]
 _C1 = re.compile("[\x80-\x9f]")
 _TEXT = re.compile("[^\x00-\x08\x0b-\x1f\x7f-\x9f]+")  # with line ends and tabs
 _SHOWN = re.compile("[\x00-\x06\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]+")
+_HIDDEN = re.compile(  # not the joiners of emoji and of Indian and Persian words, U+200C and U+200D
+    "[\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+_LEADS = (b"\xc2\xad", b"\xd8\x9c", b"\xe1\xa0", b"\xe2\x80", b"\xe2\x81", b"\xef\xbb")  # their first bytes
 _BACK = re.compile("\b+")
 _PICTURES = {c: 0x2400 + c for c in range(0x20)} | {0x7F: "␡"} | dict.fromkeys(range(0x80, 0xA0), "\ufffd")
 _SGR = re.compile(r"\x1b\[([0-9;:]{0,256})m")
@@ -39,12 +44,22 @@ _STRING_END = re.compile("[\x07\x1b]")  # the backslash of the other end, ESC \,
 
 
 def has_controls(data: bytes) -> bool:
-    """Check whether bytes hold more than text and line ends."""
+    """Check whether bytes hold more than text and line ends, or text that is not seen."""
     # 32 searches for one byte are ten times as fast as one regular expression
     for control in _CONTROL_BYTES:
         if control in data:
             return True
-    return b"\xc2" in data and _C1.search(data.decode("utf-8", "replace")) is not None
+    if data.isascii():
+        return False
+    if b"\xc2" in data and _C1.search(data.decode("utf-8", "replace")) is not None:
+        return True
+    return (
+        any(lead in data for lead in _LEADS) and _HIDDEN.search(data.decode("utf-8", "replace")) is not None
+    )
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("ascii", "backslashreplace").decode()
 
 
 def rows_of(data: bytes) -> list[Row]:
@@ -83,6 +98,8 @@ class Screen:
         for start in range(0, len(data), _PIECE_BYTES):
             piece = data[start : start + _PIECE_BYTES]
             text = self._decoder.decode(piece)
+            if not text.isascii():
+                text = _HIDDEN.sub(_escaped, text)
             # a C1 control may begin in the piece before
             if self._pending or self._string is not None or has_controls(piece) or _C1.match(text):
                 self._interpret(text)

@@ -36,7 +36,7 @@ from tfmagic.protocol.events import FIRST_STRATEGY
 from tfmagic.system.advice import Step
 from tfmagic.task import cell_position
 from tfmagic.task.cell_parts import CellPart
-from tfmagic.task.tensorflow import interrupts, new_context, patches
+from tfmagic.task.tensorflow import interrupts, keras_scopes, new_context, patches
 
 _UNAVAILABLE = 14  # tf.errors.UNAVAILABLE: what TensorFlow itself raises when a peer is gone
 _BACKGROUND_S = 0.2  # for a collective whose partners are on their way
@@ -66,13 +66,17 @@ STATE = Collectives()
 
 
 def replacing_context(configure_collectives: Callable[..., None]) -> Callable[..., None]:
-    """Replace a context that has run ops, or whose start failed half-way, before a strategy is made."""
+    """Replace a context that has run ops, or whose start failed half-way, before a strategy is made.
 
-    def configure_collective_ops(self: Any, *args: Any, **kwargs: Any) -> None:
+    Also that of a strategy without other tasks, if the next one has some.
+    """
+
+    def configure_collective_ops(self: Any, collective_leader: str = "", *args: Any, **kwargs: Any) -> None:
         is_torn = not self._initialized  # its start failed half-way
-        if self._context_handle is not None and (is_torn or self._collective_leader is None):
+        has_none = not self._collective_leader and self._collective_leader != collective_leader  # None, or ""
+        if self._context_handle is not None and (is_torn or has_none):
             self = _reset_context("Collective ops must be configured at program startup: ")
-        configure_collectives(self, *args, **kwargs)
+        configure_collectives(self, collective_leader, *args, **kwargs)
 
     return configure_collective_ops
 
@@ -99,7 +103,11 @@ def meeting_before(
         if len(members) < 2 or boot.task not in members:
             enable_collectives(self, server_def)
         elif self._context_handle is None:
-            meet(FIRST_STRATEGY, members)  # holds interrupts back from when it opens
+            try:
+                meet(FIRST_STRATEGY, members)  # holds interrupts back from when it opens
+            except BaseException:  # also an interrupt: the next strategy is the first one again
+                self._collective_leader = None
+                raise
             try:
                 if boot.task != boot.leader:
                     _wait_for_port(server_def, boot.leader)
@@ -134,6 +142,7 @@ def leave_cluster() -> int:
     """
     if _context_with_collectives() is not None:
         _reset_context("it cannot meet new processes of its peers: ")
+        keras_scopes.forget_generator()
         STATE.resets += 1
         STATE.stopped = "the tasks have new addresses"
     return STATE.resets

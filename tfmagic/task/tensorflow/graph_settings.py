@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import types
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tfmagic.system import own_code
@@ -75,6 +76,17 @@ def keep_files_in(folder: str) -> None:
 
 def hide_our_frames() -> None:
     """Leave our frames out of the stacks in TensorFlow's errors ("Detected at node ... defined at")."""
+    _our_frames().__enter__()  # for the main thread, and for good
+
+
+def without_our_frames() -> AbstractContextManager[Any]:
+    """Do the same in this thread, where it can be done."""
+    from tfmagic.task.tensorflow import patches
+
+    return _our_frames() if patches.TABLE.fits(patches.STACKS) else nullcontext()
+
+
+def _our_frames() -> Any:
     from tensorflow.python.util import tf_stack
 
     ours = own_code.files_on_tasks()
@@ -83,4 +95,4 @@ def hide_our_frames() -> None:
         def get_filtered_filenames(self) -> Any:
             return ours
 
-    OurFrames().__enter__()  # for the main thread, and for good
+    return OurFrames()

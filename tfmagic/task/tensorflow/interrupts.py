@@ -10,8 +10,6 @@ that thread checks, and then waits for the end of the thread's interval.
 """
 
 import abc
-import concurrent.futures
-import multiprocessing.pool
 import operator
 import sys
 import threading
@@ -23,12 +21,13 @@ from typing import Any, NamedTuple
 
 from tfmagic.protocol import channel
 from tfmagic.protocol.commands import RunCell
-from tfmagic.task import cell_position, comm_sender, tracker
+from tfmagic.task import cell_position, comm_sender, data_reading, tracker
 from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.tensorflow import function_calls, loopback_only, patches
 
 _TENSORFLOW = "/tensorflow/python/"
-_WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
+_ERRORS = "/tensorflow/python/framework/errors_impl.py"
+_ERRORS_OF_INTERRUPTS = ("CancelledError", "UnavailableError", "UnknownError")
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
 _NO_INTERRUPT = (
     _ABC,
@@ -52,12 +51,13 @@ class Interrupts(CellPart):
         self.calls_under_way: weakref.WeakSet[Any] = weakref.WeakSet()
         self.is_cancelled = False
         self.is_raised = False  # whether KeyboardInterrupt was raised in the cell
+        self.is_late = False  # whether it is to be raised again, since TensorFlow makes another error of it
         self.is_held = False  # whether all tasks start their first strategy: each waits in C++ for all others
         self._entered: Scopes | None = None
 
     def begin(self, cell: RunCell) -> None:
         """Forget that the last cell was cancelled, and note the scopes that are entered."""
-        self.is_cancelled = self.is_raised = self.is_held = False
+        self.is_cancelled = self.is_raised = self.is_late = self.is_held = False
         self._entered = take_scopes()
 
     def end(self, cell: RunCell, attempt: Attempt) -> None:
@@ -145,34 +145,54 @@ def can_interrupt(frame: FrameType | None) -> bool:
     - inside an isinstance(): TensorFlow's C++ takes the exception for "yes" and remembers that for the type;
       a list was a composite tensor from then on (one in twenty interrupts while a function was traced),
     - in Python's import system, which would leave C++ modules half imported,
+    - while TensorFlow's C++ makes its exception of a cancelled op: it makes a RuntimeError of both, which an
+      `except Exception` of the program takes for a failure, and the interrupt was lost,
     - while a message is sent, since half of it would be sent, or lost before it is sent,
     - in our function that C++ calls to start a server,
     - while TensorFlow's context starts: half started, with its port taken, it can serve no strategy,
+    - where TensorFlow's C++ asks for the context of a `tf.py_function`: it aborts the process then, also
+      without tfmagic,
     - from the moment in which all tasks have met to start their first strategy.
     """
     if STATE.is_held:
         return False
     if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         return False
+    if frame is not None and frame.f_code.co_filename.endswith(_ERRORS):
+        STATE.is_late = True
+        return False
     while frame is not None:
         code = frame.f_code
         if code.co_filename in _NO_INTERRUPT or (
-            code.co_name == "ensure_initialized" and _TENSORFLOW in code.co_filename
+            code.co_name in ("ensure_initialized", "_ctx") and _TENSORFLOW in code.co_filename
         ):
             return False
         frame = frame.f_back
     return True
 
 
+def is_in_py_function(frame: FrameType | None) -> bool:
+    """Check whether TensorFlow's C++ has called this code: it makes an UnknownError of what that raises."""
+    while frame is not None and not frame.f_code.co_filename.endswith(data_reading.CALLED_BY_TENSORFLOW):
+        frame = frame.f_back
+    return frame is not None
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Check whether this is a KeyboardInterrupt, also in the forms that TensorFlow's bindings make of it."""
-    if issubclass(type(error), KeyboardInterrupt):
+    kind = type(error)
+    if issubclass(kind, KeyboardInterrupt) or (STATE.is_late and kind.__name__ in _ERRORS_OF_INTERRUPTS):
         return True
     if (
         STATE.is_raised and type(error) is SystemError
     ):  # of C code that went on with the result of a failed call
         return True
-    if type(error) not in (RuntimeError, SystemError) or not error.args or not isinstance(error.args[0], str):
+    kind = type(error)
+    if (
+        not (kind is RuntimeError or kind is SystemError)
+        or not error.args
+        or not isinstance(error.args[0], str)
+    ):
         return False
     text = error.args[0]
     return ("MISMATCH" in text and "KeyboardInterrupt" in text) or (
@@ -215,7 +235,7 @@ def call_in_tensorflow() -> FrameType | None:
     Python's library.
     """
     frame = cell_position.main_frame()
-    while frame is not None and frame.f_code.co_filename in _WAITING_MODULES:
+    while frame is not None and frame.f_code.co_filename in cell_position.WAITING_MODULES:
         frame = frame.f_back
     return frame if frame is not None and _TENSORFLOW in frame.f_code.co_filename else None
 

@@ -6,7 +6,8 @@ keras-team/keras#20585, open; read and measured on Keras 3.10 to 3.16.0.dev. Two
 1. `_maybe_symbolic_build` of the trainer passes a whole batch (a tuple of PerReplica) to
    ``strategy.reduce``, only to learn its shapes:
    "Attempt to convert a value (PerReplica:{...}) with an unsupported type".
-   Here: the shapes come from the dataset's element spec. No batch is consumed either.
+   Here: the shapes come from the dataset's element spec. No batch is consumed either. A model with a
+   `train_step` of its own, as a GAN, needs no `call` for it, as in one process.
 2. ``reduce_per_replica`` reduces scalar metrics with ``axis=0``:
    "Invalid reduction dimension 0 for input with 0 dimensions".
    Here: scalars are reduced across replicas only.
@@ -21,7 +22,7 @@ import functools
 from types import SimpleNamespace
 from typing import Any
 
-from tfmagic.task.tensorflow import keras_saving
+from tfmagic.task.tensorflow import notices
 
 NOTICE = (
     "\x1b[2mtfmagic: repaired Keras {version}'s fit/evaluate under multi-worker strategies "
@@ -107,9 +108,13 @@ def _repair_build(trainer: Any) -> None:
         if iterator is None or not is_multi_worker or not is_broken():
             original(self, iterator=iterator, data_batch=data_batch)
             return
-        keras_saving.print_once(NOTICE, version=keras.__version__)
-        with strategy.scope():
-            self._symbolic_build(data_batch=_batch_spec(iterator))
+        notices.print_once(NOTICE, version=keras.__version__)
+        try:
+            with strategy.scope():
+                self._symbolic_build(data_batch=_batch_spec(iterator))
+        except RuntimeError:  # its step calls other models, or itself with other arguments: that builds them
+            if type(self).train_step is cls.train_step:
+                raise
 
     cls._maybe_symbolic_build = _maybe_symbolic_build
 

@@ -14,9 +14,9 @@ Read and measured on Keras 3.15.1. Only tasks are repaired, and ``--no-keras-fix
 
 import contextlib
 import functools
+import hashlib
 import os
 import re
-import socket
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,6 +25,8 @@ from tfmagic.logdir import owners, places
 from tfmagic.logdir.errors import LogdirError
 from tfmagic.protocol import task_context
 from tfmagic.system import files
+from tfmagic.system.process_identity import this_boot
+from tfmagic.task.tensorflow import notices
 
 _FILE = re.compile(r"\.(keras|h5|hdf5)$")
 _NAME_BYTES = 255  # of a file name on Linux
@@ -60,14 +62,15 @@ def saving_whole(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(model, filepath, *args, **kwargs)
         _clear_leftovers(target)
         before = _version(target)
-        with files.replacing(target, os.path.join(os.path.dirname(target), _beside_name(target))) as path:
+        beside = os.path.join(os.path.dirname(target), _beside_name(target))
+        with files.replacing(target, beside, durably=True) as path:
             result = original(model, path, *args, **kwargs)
             now = _version(target)
             if now is not None:
                 with contextlib.suppress(OSError):  # the file of another user
                     os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
         if now != before and not _is_multi_worker(model):  # another process has written it meanwhile
-            print_once(_SHARED_NOTICE, name=os.path.basename(target))
+            notices.print_once(_SHARED_NOTICE, name=os.path.basename(target))
         return result
 
     return save
@@ -98,7 +101,9 @@ def _beside_name(path: str) -> str:
 
 
 def _mark() -> str:
-    return f"{socket.gethostname()}-{task_context.current_task().name if task_context.is_task() else 'task'}-"
+    """Return a mark of this task, and of what its pid counts in: two containers can have one host name."""
+    where = hashlib.blake2s(this_boot().encode(), digest_size=6).hexdigest()
+    return f"{where}-{task_context.current_task().name if task_context.is_task() else 'task'}-"
 
 
 def _version(path: str) -> tuple[int, ...] | None:
@@ -151,7 +156,7 @@ def repair_backups() -> None:
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         if _is_multi_worker(self.model):
-            print_once(_BACKUP_NOTICE, folder=self.backup_dir)
+            notices.print_once(_BACKUP_NOTICE, folder=self.backup_dir)
         if not follows(self):
             _hold(self)
         begin(self, logs)
@@ -189,13 +194,3 @@ def _hold(callback: Any) -> None:
                 "MultiWorkerMirroredStrategy one folder serves all."
             )
         raise
-
-
-_printed: set[str] = set()
-
-
-def print_once(notice: str, **names: object) -> None:
-    """Print a notice of a repair with these names, once in this process."""
-    if notice not in _printed:
-        _printed.add(notice)
-        print(notice.format(**names), flush=True)

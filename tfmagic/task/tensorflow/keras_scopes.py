@@ -61,6 +61,15 @@ def put_back(scopes: Mapping[str, Any]) -> None:
     state.update(scopes)
 
 
+def forget_generator() -> None:
+    """Let Keras make its generator of unseeded random numbers again.
+
+    Its variable is of the strategy in which it was made. A new process makes one in the next strategy, whose
+    tasks agree on its first value: each of them must make one there.
+    """
+    _state().pop("global_seed_generator", None)
+
+
 def _state() -> dict[str, Any]:
     module: Any = sys.modules.get("keras.src.backend.common.global_state")
     return vars(module.GLOBAL_STATE_TRACKER) if module and patches.TABLE.fits(patches.KERAS_SCOPES) else {}

@@ -58,7 +58,7 @@ def replace_context() -> Any:
     old = context._context
     living = gc.get_objects()
     lost = _unmovable(living)
-    is_alone = old._collective_leader is None
+    is_alone = not old._collective_leader  # no strategy, or one without other tasks
     writes = _read(living, lost) if is_alone else []  # else the devices keep their names
     if lost:
         raise NotMovable(sorted(lost))

@@ -10,39 +10,35 @@ back. What a private part of `tfmagic.serialization` lacks is an error that name
 import contextlib
 import importlib
 import sys
-from functools import partial
 from typing import Any
 
 from tfmagic.protocol.commands import TaskBoot
-from tfmagic.system.patches import Patch, PatchTable
+from tfmagic.system import features
+from tfmagic.system.patches import PatchTable
+from tfmagic.task.tensorflow import keras_patches
+from tfmagic.task.tensorflow.patch_rows import tensorflow_row
 
 FORKS = "safe forks"
 CALLS = "steps of a cell"
 COLLECTIVES = "the state of collectives"
 NEW_CONTEXT = "a strategy after other ops"
 OPS = "the names of collectives"
+STACKS = "errors without tfmagic's lines"
 SCOPES = "scopes after an interrupt"
-KERAS_SCOPES = "Keras' scopes after an interrupt"
-PROFILES = "profiles"
-WHOLE_TRACES = "whole traces"
+KERAS_SCOPES = keras_patches.SCOPES
 
 _HERE = "tfmagic.task.tensorflow"
 _CONTEXT = "tensorflow.python.eager.context"
 _FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
-_TRAINER = "keras.src.backend.tensorflow.trainer"
-_tensorflow = partial(Patch, versions_tried="tensorflow>=2.16,<2.23")
-_keras = partial(Patch, versions_tried="keras>=3.10,<3.17")
-_tf_keras = partial(Patch, versions_tried="tf_keras>=2.16")
-_ONE_FILE = "tasks that save to one {} at the same moment can damage it: let them save to different paths"
 
 TABLE = PatchTable(
-    _tensorflow(
+    tensorflow_row(
         FORKS,
         (f"{_CONTEXT}:_context", f"{_CONTEXT}:Context.__init__ uses _context_handle"),
         "a process in which TensorFlow's context exists cannot be forked",
         "each task imports TensorFlow by itself, which takes some seconds",
     ),
-    _tensorflow(
+    tensorflow_row(
         "servers on loopback",
         (),
         "TensorFlow's servers listen on every interface, and have no password",
@@ -51,7 +47,7 @@ TABLE = PatchTable(
         only="loopback",
         probe=f"{_HERE}.loopback_only:missing",
     ),
-    _tensorflow(
+    tensorflow_row(
         "cancellation of tf.functions",
         (
             "tensorflow.python.eager.cancellation:context()",
@@ -62,14 +58,14 @@ TABLE = PatchTable(
         "Ctrl-C in a tf.function that waits ends the task's process, with its variables",
         f"{_HERE}.interrupts:with_manager",
     ),
-    _tensorflow(
+    tensorflow_row(
         CALLS,
         (f"{_CONTEXT}:Context.call_function(name)",),
         "the tf.function that is called most often makes the steps of a cell",
-        "no steps are counted, and --watch sees none",
+        "no steps are counted",
         needs=("cancellation of tf.functions",),
     ),
-    _tensorflow(
+    tensorflow_row(
         "prompt joins of replicas",
         (
             "tensorflow.python.training.coordinator:Coordinator.join(threads, stop_grace_period_secs)",
@@ -79,7 +75,7 @@ TABLE = PatchTable(
         "after Ctrl-C in a strategy's run a cell can take up to 120 s to end",
         f"{_HERE}.interrupts:joining_promptly",
     ),
-    _tensorflow(
+    tensorflow_row(
         SCOPES,
         (
             f"{_CONTEXT}:_context",
@@ -95,14 +91,14 @@ TABLE = PatchTable(
         "an interrupt can leave a device, a graph or a strategy entered",
         "after Ctrl-C a later cell can run on a wrong device: restart the task then",
     ),
-    _tensorflow(
-        "errors without tfmagic's lines",
+    tensorflow_row(
+        STACKS,
         ("tensorflow.python.util.tf_stack:StackTraceFilter.get_filtered_filenames()",),
         "TensorFlow's errors show the stack in which an op was made",
         "these stacks show lines of tfmagic among yours",
         install=f"{_HERE}.graph_settings:hide_our_frames",
     ),
-    _tensorflow(
+    tensorflow_row(
         "print in a tf.function",
         (
             "tensorflow.python.autograph.operators.py_builtins:SUPPORTED_BUILTINS",
@@ -112,14 +108,14 @@ TABLE = PatchTable(
         "print in a tf.function shows tensors without values, once: use tf.print",
         install=f"{_HERE}.graph_settings:know_print",
     ),
-    _tensorflow(
+    tensorflow_row(
         "files of AutoGraph",
         ("tensorflow.python.autograph.pyct.loader:load_source uses tempfile, NamedTemporaryFile",),
         "AutoGraph deletes its files when Python ends, which never happens in a task",
         "AutoGraph's files stay in the folder for temporary files",
         install=f"{_HERE}.graph_settings:keep_files_in(folder)",
     ),
-    _tensorflow(
+    tensorflow_row(
         COLLECTIVES,
         (
             f"{_CONTEXT}:_context",
@@ -130,10 +126,18 @@ TABLE = PatchTable(
         "a task that waits in a collective for a failed one is ended instead, and loses its variables",
         only="strategies",
     ),
-    _tensorflow(
+    tensorflow_row(
+        "TF_CONFIG of each task",
+        ("tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver:_load_tf_config()",),
+        "a tutorial's TF_CONFIG makes each task wait for machines that do not exist",
+        "a program that sets TF_CONFIG itself fails: leave that line out",
+        f"{_HERE}.tf_config:reading",
+        only="strategies",
+    ),
+    tensorflow_row(
         NEW_CONTEXT,
         (
-            f"{_CONTEXT}:Context.configure_collective_ops()",
+            f"{_CONTEXT}:Context.configure_collective_ops(collective_leader)",
             f"{_CONTEXT}:Context.__init__ uses _context_handle, _soft_device_placement, _visible_device_list",
             f"{_CONTEXT}:_reset_context()",
             f"{_CONTEXT}:Context.ensure_initialized()",
@@ -156,7 +160,7 @@ TABLE = PatchTable(
         only="strategies",
         needs=(COLLECTIVES,),
     ),
-    _tensorflow(
+    tensorflow_row(
         "the heartbeat of strategies",
         (f"{_CONTEXT}:Context.configure_coordination_service(heartbeat_timeout_in_ms)",),
         "TensorFlow notices a dead peer after 10 s",
@@ -164,7 +168,7 @@ TABLE = PatchTable(
         f"{_HERE}.collectives:with_heartbeat(boot)",
         only="strategies",
     ),
-    _tensorflow(
+    tensorflow_row(
         "the meeting before a strategy",
         (
             f"{_CONTEXT}:Context.enable_collective_ops(server_def)",
@@ -177,7 +181,7 @@ TABLE = PatchTable(
         only="strategies",
         needs=(COLLECTIVES,),
     ),
-    _tensorflow(
+    tensorflow_row(
         OPS,
         (
             f"{_CONTEXT}:Context.has_function(name)",
@@ -187,155 +191,37 @@ TABLE = PatchTable(
         "a task that waits names the collective or the tf.function for which it does",
         "a task that waits is not known to be in a collective",
     ),
-    _tensorflow(
-        PROFILES,
+    tensorflow_row(
+        "arrays of Python functions",
+        ("tensorflow.python.ops.script_ops:FuncRegistry.__call__(token, args)",),
+        "TensorFlow writes into arrays that a generator or a numpy_function gives to several workers",
+        "the arrays behind a generator, a PyDataset or a numpy_function can change while a model trains: let "
+        "it return copies",
+        f"{_HERE}.own_arrays:copying",
+        only="strategies",
+    ),
+    tensorflow_row(
+        "a hint on shuffles",
         (
-            "tensorflow.python.profiler.profiler_v2:_profiler",
-            "tensorflow.python.profiler.profiler_v2:start uses _pywrap_profiler, ProfilerSession",
-            "tensorflow.python.profiler.profiler_v2:_pywrap_profiler.ProfilerSession.export_to_tb()",
-            "tensorflow.tsl.profiler.protobuf.xplane_pb2:XSpace",
+            "tensorflow.python.distribute.distribute_lib:StrategyBase.experimental_distribute_dataset(dataset)",
+            "tensorflow.python.data.ops.shuffle_op:_ShuffleDataset.__init__ uses _seed, _seed2",
+            "tensorflow.python.data.ops.dataset_ops:DatasetV2._inputs()",
         ),
-        "--profile traces a cell, and gives way to a profiler of the cell's own",
-        "--profile shows no profile",
-    ),
-    _tensorflow(
-        WHOLE_TRACES,
-        (),
-        "TensorFlow's fault at the end of a trace with collectives ends the process",
-        "a task that is traced with --profile can end by SIGSEGV or SIGABRT at the end of a cell with "
-        "collectives, by a fault of TensorFlow",
-        needs=(PROFILES,),
-        probe=f"{_HERE}.profiler:missing_for_whole_traces",
-    ),
-    _keras(
-        "fit under multi-worker strategies",
-        (
-            f"{_TRAINER}:reduce_per_replica(values, strategy, reduction)",
-            f"{_TRAINER}:_collective_all_reduce_multi_worker()",
-            f"{_TRAINER}:TensorFlowTrainer|Trainer._maybe_symbolic_build(iterator, data_batch)",
-            f"{_TRAINER}:TensorFlowTrainer|Trainer._symbolic_build(data_batch)",
-        ),
-        "model.fit of Keras 3 is broken under MultiWorkerMirroredStrategy (keras#20585)",
-        "model.fit can fail under MultiWorkerMirroredStrategy: use --keras 2",
-        install=f"{_HERE}.keras_repair:install",
-        only="keras",
-    ),
-    _keras(
-        "whole .keras files",
-        ("keras.src.saving.saving_lib:save_model(model, filepath)",),
-        "two tasks that save to one path damage the file",
-        _ONE_FILE.format(".keras file"),
-        f"{_HERE}.keras_saving:saving_whole",
-        only="keras",
-    ),
-    _keras(
-        "whole files of weights",
-        ("keras.src.saving.saving_lib:save_weights_only(model, filepath)",),
-        "two tasks that save to one path damage the file",
-        _ONE_FILE.format("file of weights"),
-        f"{_HERE}.keras_saving:saving_whole",
-        only="keras",
-    ),
-    _keras(
-        "whole .h5 files",
-        ("keras.src.legacy.saving.legacy_h5_format:save_model_to_hdf5(model, filepath)",),
-        "two tasks that save to one path damage the file",
-        _ONE_FILE.format(".h5 file"),
-        f"{_HERE}.keras_saving:saving_whole",
-        only="keras",
-    ),
-    _keras(
-        "folders of saves",
-        ("keras.src.utils.file_utils:makedirs(path)",),
-        "two tasks that make one folder at the same moment fail",
-        "tasks that save to one new folder at the same moment can fail: make it before",
-        f"{_HERE}.keras_saving:making_folders",
-        only="keras",
-    ),
-    _keras(
-        "BackupAndRestore",
-        (
-            "keras.src.callbacks.backup_and_restore:BackupAndRestore.on_train_begin(logs)",
-            "keras.src.callbacks.backup_and_restore:BackupAndRestore._save_model()",
-            "keras.src.callbacks.backup_and_restore:BackupAndRestore.on_train_end(logs)",
-            "keras.src.callbacks.backup_and_restore:BackupAndRestore.__init__(backup_dir)",
-        ),
-        "every worker writes and deletes the same backup",
-        "give each task a folder of its own for BackupAndRestore",
-        install=f"{_HERE}.keras_saving:repair_backups",
-        only="keras",
-    ),
-    *(
-        row(
-            f"{what} of {package}",
-            (target,),
-            why,
-            without_it,
-            f"{_HERE}.{wrap}",
-            only=f"strategies in {package}",
-        )
-        for package, row, trainer, callbacks in (
-            ("keras", _keras, f"{_TRAINER}:TensorFlowTrainer|Trainer", "keras.src.callbacks.callback_list"),
-            ("tf_keras", _tf_keras, "tf_keras.src.engine.training:Model", "tf_keras.src.callbacks"),
-        )
-        for what, target, why, without_it, wrap in (
-            (
-                "a hint on models",
-                f"{trainer}.make_train_function(force)",
-                "a model made outside of strategy.scope() is trained by each task alone, without a word",
-                "such a model gets no hint",
-                "scope_hint:looking",
-            ),
-            (
-                "a hint on weights",
-                f"{trainer}.make_train_function(force)",
-                "weights that one task alone has loaded stay different, without a word",
-                "different weights get no hint",
-                "trained_weights:noting",
-            ),
-            (
-                "charts of fit",
-                f"{callbacks}:CallbackList.__init__(callbacks, add_history)",
-                "the panel draws loss and metrics",
-                "no charts of fit: use tfmagic.track in a callback of your own",
-                "keras_tracking:tracking",
-            ),
-        )
-    ),
-    _keras(
-        "a hint on statistics",
-        (
-            f"{_TRAINER}:TensorFlowTrainer|Trainer.make_train_function(force)",
-            "keras.src.layers.layer:Layer._flatten_layers()",
-        ),
-        "BatchNormalization keeps statistics of each task's own rows, without a word",
-        "a model with such layers gets no hint",
-        f"{_HERE}.scope_hint:looking_at_statistics",
-        only="strategies in keras",
-    ),
-    _keras(
-        "a hint on rows",
-        (f"{_TRAINER}:TFEpochIterator.__init__(distribute_strategy) uses _distributed_dataset",),
-        "with the policy OFF a part of the rows is never read, without a word",
+        "workers that shuffle without a seed, and divide the data then, read some rows twice and some never",
         "such data get no hint",
-        f"{_HERE}.scope_hint:counting_rows",
-        only="strategies in keras",
+        f"{_HERE}.keras_shuffles:looking_at_data",
+        only="strategies",
     ),
-    _tf_keras(
-        "a hint on rows of tf_keras",
-        ("tf_keras.src.engine.data_adapter:DataHandler.__init__(x, steps_per_epoch) uses _inferred_steps",),
-        "with the policy OFF a part of the rows is never read, without a word",
-        "such data get no hint",
-        f"{_HERE}.scope_hint:counting_rows_of_keras_2",
-        only="strategies in tf_keras",
+    tensorflow_row(
+        "a hint on losses",
+        ("tensorflow.python.eager.backprop:GradientTape.gradient(target, sources)",),
+        "the mean of one replica's rows as a loss makes steps that are too large, without a word",
+        "such a loss gets no hint",
+        f"{_HERE}.loop_hints:looking_at_losses",
+        only="strategies",
     ),
-    _keras(
-        KERAS_SCOPES,
-        ("keras.src.backend.common.global_state:GLOBAL_STATE_TRACKER.__dict__",),
-        "an interrupt can leave Keras' scopes entered",
-        "after Ctrl-C a later fit can fail: restart the task then",
-        only="in keras",
-    ),
+    *keras_patches.ROWS,
+    *(row for half in features.halves("task") for row in getattr(half, "PATCHES", ())),
 )
 
 

@@ -1,0 +1,54 @@
+"""The features of `tfmagic.features` can be taken away: nothing else names them, and the rest works."""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfmagic
+from tfmagic import features
+
+PACKAGE = Path(tfmagic.__file__).parent
+ROOMS = PACKAGE / "features"
+SETTINGS = PACKAGE / "clusters" / "launch" / "settings.py"  # has the settings of all features
+TRY = """
+import tfmagic
+with tfmagic.Cluster(workers=2) as cluster:
+    print(sorted(cluster.run(lambda: tfmagic.current_task().name).values()))
+"""
+
+
+def test_every_room_is_listed():
+    found = {path.name for path in ROOMS.iterdir() if (path / "__init__.py").exists()}
+    assert found == set(features.NAMES) and len(features.NAMES) == len(found)
+
+
+@pytest.mark.parametrize("name", features.NAMES)
+def test_nothing_outside_of_a_room_names_it(name):
+    module = re.compile(rf"features[./]{name}\b|features import .*\b{name}\b")
+    key = re.compile(rf"extras.*[\"']{name}[\"']")
+    outside = [path for path in PACKAGE.rglob("*.py") if ROOMS / name not in path.parents]
+    assert not [path for path in outside if module.search(text := path.read_text()) or key.search(text)]
+
+
+TRIED = random.Random(os.environ.get("TEST_SEED", "0")).choice(features.NAMES)  # the others are soaked
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.soak] * (each != TRIED)) for each in features.NAMES]
+)
+def test_a_room_can_be_taken_away(name, tmp_path):
+    shutil.copytree(PACKAGE, tmp_path / "tfmagic", ignore=shutil.ignore_patterns("__pycache__"))
+    rooms = tmp_path / "tfmagic" / "features"
+    shutil.rmtree(rooms / name)
+    listed = (rooms / "__init__.py").read_text()
+    assert f'"{name}"' in listed
+    (rooms / "__init__.py").write_text(re.sub(rf'"{name}",? ?', "", listed))
+    found = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", TRY], env=found, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "['worker-0', 'worker-1']" in done.stdout, done.stderr

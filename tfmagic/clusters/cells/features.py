@@ -1,0 +1,135 @@
+"""The half that a feature has in the notebook's process: what it adds to each cell.
+
+    plan: what goes along with the cell ──→ begin: before the job is sent ──→ begun: after that
+    settle: lines about its end ←── end: what belongs to the results ←── what the tasks report
+
+`tfmagic.features` lists them. A hook that a feature does not override is left out once, not in each cell.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
+from tfmagic.clusters.cells.job import Job
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import CellRaised, CellReturned
+from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import features
+
+Setting = Callable[[str], Any]
+"""Returns the value of a setting of ``%config TFCluster``."""
+RunEmpty = Callable[[CellPlan, Iterable[TaskId]], Job]
+"""Starts a cell without code on these tasks, for the halves that features have there."""
+Reports = Mapping[TaskId, object]
+"""How the cell ended on each task: `CellReturned`, `CellRaised`, or the end of its process."""
+
+Variants = Sequence[tuple[str, Iterable[object]]]
+"""The name of each variant of a cell, and the reports of its tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a feature can use of the cluster whose cell it joins."""
+
+    setting: Setting
+    supervisor: Supervisor
+    run_empty: RunEmpty
+
+
+class CellFeature:
+    """One feature.
+
+    Attributes:
+        name: Its key in `RunCell.extras`, and in those of `CellReturned` and `CellRaised`.
+        options: Its options of ``%%tfcluster``, as arguments of `argparse.ArgumentParser.add_argument`. The
+            values are in `Options.chosen`.
+    """
+
+    name = ""
+    options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def refuse(self, options: Options, is_detached: bool) -> str:
+        """Return why a line cannot have these options together; "" if it can."""
+        return ""
+
+    def plan(self, plan: CellPlan, setting: Setting) -> bytes | None:
+        """Return what the half of each task gets with the cell; None for nothing."""
+        return None
+
+    def begin(self, job: Job, context: Context) -> None:
+        """Prepare for a job that is about to be sent."""
+
+    def begun(self, job: Job, context: Context) -> None:
+        """Follow a job that has been sent, and has its view."""
+
+    def end(self, job: Job, reports: Reports, context: Context) -> None:
+        """Take what the tasks have sent; what is put into `job.found` belongs to the results.
+
+        Called by any thread, before the results are made or an exception is raised.
+        """
+
+    def settle(self, reports: Reports) -> Iterable[str]:
+        """Return what the user is told of a cell, call or script that has ended, line by line."""
+        return ()
+
+    def compare(self, variants: Variants) -> Iterable[str]:
+        """Return what is told of a cell that has ended in several clusters, line by line."""
+        return ()
+
+    def sent(self, report: object) -> bytes:
+        """Return what the half of a task has sent with its report; empty for nothing."""
+        if isinstance(report, CellReturned | CellRaised):
+            return report.extras.get(self.name, b"")
+        return b""
+
+
+@functools.cache
+def installed() -> tuple[CellFeature, ...]:
+    """Return all features, in their order."""
+    return tuple(module.FEATURE for module in features.halves("kernel"))
+
+
+@functools.cache
+def _that_have(hook: str) -> tuple[CellFeature, ...]:
+    return tuple(each for each in installed() if getattr(type(each), hook) is not getattr(CellFeature, hook))
+
+
+def refuse(options: Options, is_detached: bool) -> str:
+    """Return why a line cannot have the options of features that it has; "" if it can."""
+    return next(filter(None, (each.refuse(options, is_detached) for each in _that_have("refuse"))), "")
+
+
+def extras_of(plan: CellPlan, setting: Setting) -> dict[str, bytes]:
+    """Return what goes along with a cell, by feature."""
+    found = {each.name: each.plan(plan, setting) for each in _that_have("plan")}
+    return {**{name: record for name, record in found.items() if record is not None}, **plan.extras}
+
+
+def begin(job: Job, context: Context) -> None:
+    """Let each feature prepare for a job."""
+    for each in _that_have("begin"):
+        each.begin(job, context)
+
+
+def begun(job: Job, context: Context) -> None:
+    """Let each feature follow a job."""
+    for each in _that_have("begun"):
+        each.begun(job, context)
+
+
+def end(job: Job, reports: Reports, context: Context) -> None:
+    """Let each feature take what the tasks have sent."""
+    for each in _that_have("end"):
+        each.end(job, reports, context)
+
+
+def settle(reports: Reports) -> list[str]:
+    """Return the lines of all features about a cell, call or script that has ended."""
+    return [line for each in _that_have("settle") for line in each.settle(reports)]
+
+
+def compare(variants: Variants) -> list[str]:
+    """Return the lines of all features about a cell that has ended in several clusters."""
+    return [line for each in _that_have("compare") for line in each.compare(variants)]

@@ -1,0 +1,1 @@
+"""Charts of loss and metrics of `fit`, without a line of the user's."""

@@ -1,0 +1,1 @@
+"""``%%tfcluster --notify``: the user is told when the cell is done."""

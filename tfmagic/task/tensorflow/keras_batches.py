@@ -1,0 +1,73 @@
+"""Let `predict_on_batch` of Keras 3 return the rows of its batch under a multi-worker strategy.
+
+Keras gathers the rows of all replicas, since `predict` divides its data between them. The batch of
+`predict_on_batch` is not divided: each worker gave its own rows, and got those of all. Without the
+collectives a worker can also predict alone. Read on Keras 3.10 to 3.16.0.dev.
+"""
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tfmagic.task.tensorflow import keras_repair
+from tfmagic.task.tensorflow.keras_steps import is_multi_worker
+
+
+class _Predicting(threading.local):
+    """Whether this thread is in `predict_on_batch`."""
+
+    one_batch = False
+
+
+_PREDICTING = _Predicting()
+
+
+def install() -> None:
+    """Let `predict_on_batch` return its own rows in this process."""
+    from keras.src.backend.tensorflow import trainer
+
+    cls = keras_repair.trainer_class(trainer)
+    cls.predict_on_batch = _predicting(cls.predict_on_batch)
+    cls.make_predict_function = _making(cls.make_predict_function)
+    trainer.reduce_per_replica = _keeping(trainer.reduce_per_replica)
+
+
+def _predicting(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def predict_on_batch(self: Any, x: Any) -> Any:
+        _PREDICTING.one_batch = True
+        try:
+            return original(self, x)
+        finally:
+            _PREDICTING.one_batch = False
+
+    return predict_on_batch
+
+
+def _making(original: Callable[..., None]) -> Callable[..., None]:
+    """Make two functions: a graph that gathers rows is not to be used for a batch that is not divided."""
+
+    @functools.wraps(original)
+    def make_predict_function(self: Any, force: bool = False) -> None:
+        is_new = force or self.predict_function is None
+        original(self, force)
+        if is_new and is_multi_worker(self.distribute_strategy):
+            divided = self.predict_function
+            original(self, True)
+            of_batch = self.predict_function
+            self.predict_function = lambda data: (of_batch if _PREDICTING.one_batch else divided)(data)
+
+    return make_predict_function
+
+
+def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
+        if not _PREDICTING.one_batch or reduction != "concat" or not is_multi_worker(strategy):
+            return original(values, strategy, reduction)
+        from keras.src import tree
+
+        return tree.map_structure(lambda value: strategy.experimental_local_results(value)[0], values)
+
+    return reduce_per_replica
