@@ -148,13 +148,29 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@contextmanager
+def _state_dir_at(folder: Path) -> Iterator[Path]:
+    before = os.environ.get("TFMAGIC_STATE_DIR")
+    os.environ["TFMAGIC_STATE_DIR"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["TFMAGIC_STATE_DIR"]
+    else:
+        os.environ["TFMAGIC_STATE_DIR"] = before
+
+
 @pytest.fixture(autouse=True, scope="session")
 def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keep the run folders of the tests apart from the user's."""
-    folder = tmp_path_factory.mktemp("state")
-    os.environ["TFMAGIC_STATE_DIR"] = str(folder)
-    yield folder
-    del os.environ["TFMAGIC_STATE_DIR"]
+    with _state_dir_at(tmp_path_factory.mktemp("state")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the runs of a module apart: `%tfcluster attach` of a later test finds those that were kept."""
+    with _state_dir_at(tmp_path_factory.mktemp("state")) as folder:
+        yield folder
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -177,6 +193,10 @@ def as_before(lean_imports: None, state_dir: Path) -> Iterator[None]:
 
     with restored():
         yield
+    kept = list(state_dir.glob("runs/*/kept.json"))
+    for path in kept:
+        path.unlink()
+    assert not kept, f"a later test would attach to what this one has kept: own_state_dir ({kept})"
 
 
 def _threads() -> set[threading.Thread]:

@@ -80,7 +80,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def nodes():
+def nodes(own_state_dir):
     """Two nodes with places for the module's run and one more."""
     with RayNodes() as made, made.driver_environment():
         made.start(cpus=2)

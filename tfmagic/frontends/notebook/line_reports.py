@@ -16,6 +16,7 @@ from IPython.display import display
 
 from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count, parse_seconds
 from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.notebook import reports
 from tfmagic.frontends.notebook.line_commands import TASKS
@@ -27,6 +28,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import is_kept, kept_until
 from tfmagic.runs.kernels import host_elsewhere, kernel_lives, kernel_of
 from tfmagic.runs.log_reader import log_lines
+from tfmagic.system.notices import tell
 from tfmagic.views import static_form, tables
 from tfmagic.views.panel import PanelView
 from tfmagic.views.recorded_text import RecordedText
@@ -186,13 +188,13 @@ def _attach(
         display(tables.bundle(reports.RUNS_HEADER, rows), raw=True)
         print("%tfcluster attach RUN --cell N  shows a cell again")
         return
-    run = find_run(magics, name, run_name or ("" if cell is not None else _waiting_run(magics, name)))
-    if cell is None and (until := kept_until(run.folder)) is not None and not _is_ours(run):
-        if time.time() < until:
-            print(reports.attachment(magics.attach(run)))
+    run = find_run(magics, name, run_name)
+    if cell is None:
+        kept = find_run(magics, name, run_name or _waiting_run(magics, name))
+        shown = _take_over(magics, kept, run)
+        if shown is None:
             return
-        when = time.strftime("%A %H:%M", time.localtime(until))
-        print(f"tfmagic: run {run} was kept until {when}, and has ended; this is its last cell")
+        run = shown
     for job in magics.detached.running():
         if isinstance(job.view, RecordedText):
             job.show_now()
@@ -207,6 +209,26 @@ def _attach(
             job.view.show_again()
             return
     _show_record(record, run, static_form.FULL_BYTES if full else TFCluster.instance().saved_bytes)
+
+
+def _take_over(magics: NotebookClusters, run: RunFolder, newest: RunFolder) -> RunFolder | None:
+    """Attach to a run that is kept, and return None; else return the run whose last cell is shown instead."""
+    until = kept_until(run.folder)
+    if until is None or _is_ours(run):
+        return run
+    when = time.strftime("%A %H:%M", time.localtime(until))
+    if time.time() >= until:
+        print(f"tfmagic: run {run} was kept until {when}, and has ended; this is its last cell")
+        return run
+    try:
+        print(reports.attachment(magics.attach(run)))
+    except LaunchError as error:
+        if str(run) == str(newest):
+            raise
+        tell(f"tfmagic: run {run} is kept until {when}, but cannot be attached: {error}")
+        print(f"tfmagic: this is the last cell of the newest run, {newest}")
+        return newest
+    return None
 
 
 def _show_record(record: CellRecord, run: RunFolder, limit_bytes: int) -> None:
