@@ -1,11 +1,13 @@
 """Which run `%tfcluster attach` takes, and what it says where another kernel has that: without a host of Ray."""
 
 import json
+import socket
 import subprocess
 
 import pytest
+from IPython.core.error import UsageError
 
-from tfmagic.errors import TfmagicError
+from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.frontends.notebook import reports
 from tfmagic.runs import folder
 from tfmagic.runs.kept import KeptCluster, KeptFile
@@ -22,13 +24,13 @@ def sleeping(tmp_path, monkeypatch):
     process.wait()
 
 
-def run_of(kernel, name, kept):
+def run_of(kernel, name, kept, options=None, addresses=None):
     """Create a run of a kernel, which can be kept."""
     run = folder.create_run(folder.state_dir(), "default", {}, name)
     meta = json.loads((run.folder / "run.json").read_text())
     (run.folder / "run.json").write_text(json.dumps({**meta, **kernel.as_json()}))
     if kept:
-        KeptFile(run.folder, KeptCluster("kept", 600, {"name": "default"}, {}))
+        KeptFile(run.folder, KeptCluster("kept", 600, options or {"name": "default"}, addresses or {}))
     return run
 
 
@@ -49,3 +51,31 @@ def test_a_run_of_a_living_kernel_is_refused_with_that_kernel(notebook, sleeping
     for line in ("%tfcluster attach", f"%tfcluster attach {run}"):
         with pytest.raises(TfmagicError, match=f"the kernel with the process {sleeping.pid}, which lives"):
             notebook.run(line)
+
+
+def test_a_kept_run_whose_nodes_have_gone_hides_no_newer_run(notebook, sleeping, capsys):
+    ended = identify(sleeping.pid)
+    sleeping.kill()
+    sleeping.wait()
+    with socket.socket() as unused:  # bound and not listening: who connects is refused
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        counts = {"workers": 2, "ps": 0, "chief": False, "evaluator": False}
+        options = {
+            **counts,
+            "name": "default",
+            "backend": "ray",
+            "address": address,
+            "resources": {},
+            "keep": 600,
+        }
+        kept = run_of(ended, "20260101-1", True, options, {"worker-0": "a:1", "worker-1": "b:1"})
+        with pytest.raises(LaunchError, match="nothing answers there"):
+            notebook.run("%tfcluster attach")
+        newest = run_of(ended, "20260102-1", False)
+        with pytest.raises(UsageError, match=f"run {newest} has no record of a cell"):  # which it would show
+            notebook.run("%tfcluster attach")
+        said = capsys.readouterr().err
+        assert f"run {kept} is kept until" in said and "cannot be attached" in said
+        with pytest.raises(LaunchError, match="nothing answers there"):
+            notebook.run(f"%tfcluster attach {kept}")
