@@ -29,7 +29,10 @@ from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import Shape, Spec, TaskId
 from tfmagic.protocol.events import StopRequested
+from tfmagic.supervisor import story_files
 from tfmagic.supervisor.state import COMING, CellState
+from tfmagic.supervisor.story import Story
+from tfmagic.supervisor.story_files import StoryFile
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import memory, notices
 from tfmagic.views import task_widgets
@@ -105,6 +108,10 @@ class RunningCluster:
         for end in (widgets.end, self.timeline.end, self._shared_files.finish):
             self.supervisor.on_end(end)
         self.resumed = self._resume(view) if kept else []
+        self.story = Story(self.supervisor.state, story_files.trace(str(self.run)))
+        self._story_file = StoryFile(self.story, self.run.folder)
+        self.supervisor.watch(self.story.note)
+        self.supervisor.on_end(self._story_file.write)
         self.supervisor.start()
         for job in self.resumed:
             job.show_resumed()
@@ -126,6 +133,7 @@ class RunningCluster:
     def _observe(self, supervisor: Supervisor) -> None:
         """Write the status file, and note tasks that have died. Called by the supervisor."""
         self._status_writer.write_if_due(supervisor)
+        self._story_file.write_if_due()
         self._views.note_ends(supervisor.state)
         self._stop_if_idle(supervisor)
 

@@ -13,7 +13,7 @@ the cell: see `tfmagic.supervisor.deserted`. Tasks that still have no outcome af
 period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import assert_never
 
 from msgspec import structs
@@ -228,6 +228,24 @@ def is_over(state: ClusterState, now: float) -> bool:
     return state.stopping and (
         now >= state.stop_at or not any(seen.phase in ALIVE for seen in state.tasks.values())
     )
+
+
+def conclude(
+    state: ClusterState,
+    arrived: Collection[events.Event],
+    policy: Policy,
+    wake_at: float | None,
+    now: float,
+) -> Decision:
+    """Return what is to be done after these events, which are folded into the state.
+
+    Args:
+        wake_at: When a decision is due even without an event, as the last one has said.
+    """
+    is_due = wake_at is not None and now >= wake_at
+    if arrived and not is_due and demands_nothing(arrived, state):
+        return Decision((), state, wake_at)
+    return decide(state, policy, now)
 
 
 def demands_nothing(arrived: Iterable[events.Event], state: ClusterState) -> bool:

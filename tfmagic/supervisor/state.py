@@ -247,21 +247,21 @@ class Policy(msgspec.Struct, frozen=True):
 # ---- actions ------------------------------------------------------------------------------------
 
 
-class Launch(msgspec.Struct, frozen=True):
+class Launch(msgspec.Struct, frozen=True, tag=True):
     """Start a process for the task, as this attempt."""
 
     task: TaskId
     attempt: int
 
 
-class Send(msgspec.Struct, frozen=True):
+class Send(msgspec.Struct, frozen=True, tag=True):
     """Send the task a command: its part of a cell, for example."""
 
     task: TaskId
     command: Command
 
 
-class Signal(msgspec.Struct, frozen=True):
+class Signal(msgspec.Struct, frozen=True, tag=True):
     """Signal the task's process (its group for SIGKILL); `cell` gets the stacks that SIGUSR1 asks for."""
 
     task: TaskId
@@ -269,7 +269,7 @@ class Signal(msgspec.Struct, frozen=True):
     cell: int = 0
 
 
-class FinishCell(msgspec.Struct, frozen=True):
+class FinishCell(msgspec.Struct, frozen=True, tag=True):
     """Hand over the cell: each of its tasks has an outcome."""
 
     cell: CellState

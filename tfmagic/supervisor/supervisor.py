@@ -321,11 +321,7 @@ class Supervisor:
                 self._call(self._router.route, run[0], state)
             state = lifecycle.fold(state, run, now)
         policy = self.policy()
-        is_due = self._wake_at is not None and now >= self._wake_at
-        if arrived and not is_due and lifecycle.demands_nothing(arrived, state):
-            decision = Decision((), state, self._wake_at)
-        else:
-            decision = lifecycle.decide(state, policy, now)
+        decision = lifecycle.conclude(state, arrived, policy, self._wake_at, now)
         self._note_starts(decision)
         self.state = decision.state
         for watcher in self._watchers:

@@ -1,4 +1,4 @@
-"""What draws a cluster: `Cluster.draw_map`, `Cluster.timeline`, and a TensorBoard."""
+"""What shows a cluster: `Cluster.draw_map`, `Cluster.timeline`, `Cluster.story`, and a TensorBoard."""
 
 import os
 import time
@@ -8,6 +8,7 @@ from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import select
+from tfmagic.supervisor import story_words
 from tfmagic.views.pictures import run_timeline
 from tfmagic.views.pictures.cluster_map import ClusterMap, make_map
 from tfmagic.views.pictures.lanes import NoRecords
@@ -56,6 +57,19 @@ class Pictures(ClusterBase):
             return run_timeline.of_run(running.run, name, prompt=cell, whole=whole, lives=lives)
         except NoRecords as error:
             raise TfmagicError(str(error)) from None
+
+    def story(self, *tasks: str) -> list[str]:
+        """Return what the loop of the cluster has seen and decided lately, a line each; also after a stop.
+
+        Args:
+            tasks: Names or other selectors; by default all tasks.
+
+        Raises:
+            TfmagicError: The cluster has never been started.
+        """
+        running = self._started()
+        told, chosen = running.story.told(), select(tasks, running.tasks) if tasks else ()
+        return story_words.lines(told.entries, told.clock, chosen)
 
     @property
     def board(self) -> TensorBoardProcess | None:

@@ -39,8 +39,18 @@ if TYPE_CHECKING:
 _JSON = flag("--json", "print JSON, for programs", dest="plain")
 
 
-@line_command("status", "show a table of the tasks", _JSON)
-def _status(magics: NotebookClusters, name: str, plain: bool) -> None:
+@line_command(
+    "status",
+    "show a table of the tasks",
+    _JSON,
+    option(
+        "--story", "TASK", "what the loop saw and decided lately, of this task or of all", nargs="?", const=""
+    ),
+)
+def _status(magics: NotebookClusters, name: str, plain: bool, story: str | None) -> None:
+    if story is not None:
+        print("\n".join(magics.known(name).story(*filter(None, [story]))))
+        return
     cluster = magics.running(name)
     rows = cluster.status()
     if plain:
