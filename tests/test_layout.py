@@ -229,6 +229,7 @@ LONG = {  # functions of more than 40 lines of code, and why a cut would not mak
     "backends/remote/backend.py:__init__": "the wiring of the driver, in one place",
     "frontends/cli/parsers.py:make_parser": "a flat table of options",
     "supervisor/lifecycle.py:apply": "a flat match of events",
+    "supervisor/story_words.py:_seen": "a flat match of events",
     "tfrecord/reading.py:read_shards": "half of it is the signature, which is the interface",
 }
 MANY_PARAMETERS = {  # more than 7 that can be positional

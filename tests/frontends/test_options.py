@@ -108,7 +108,7 @@ def test_the_error_of_an_unknown_command_lists_the_commands():
         ("start -workers 2", "-workers; did you mean --workers?"),
         ("statsu", "no command 'statsu'; did you mean status?"),
         ("xyz", "no command 'xyz'; it has"),
-        ("status --tensor", "--tensor; see %tfcluster status --help"),
+        ("status --quick", "--quick; see %tfcluster status --help"),
     ],
 )
 def test_an_unknown_option_or_command_gets_the_closest_known_one(line, question):

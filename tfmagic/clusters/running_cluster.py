@@ -109,9 +109,9 @@ class RunningCluster:
             self.supervisor.on_end(end)
         self.resumed = self._resume(view) if kept else []
         self.story = Story(self.supervisor.state, story_files.trace(str(self.run)))
-        self._story_file = StoryFile(self.story, self.run.folder)
+        self.story_file = StoryFile(self.story, self.run.folder)
         self.supervisor.watch(self.story.note)
-        self.supervisor.on_end(self._story_file.write)
+        self.supervisor.on_end(self.story_file.write)
         self.supervisor.start()
         for job in self.resumed:
             job.show_resumed()
@@ -133,7 +133,7 @@ class RunningCluster:
     def _observe(self, supervisor: Supervisor) -> None:
         """Write the status file, and note tasks that have died. Called by the supervisor."""
         self._status_writer.write_if_due(supervisor)
-        self._story_file.write_if_due()
+        self.story_file.write_if_due()
         self._views.note_ends(supervisor.state)
         self._stop_if_idle(supervisor)
 

@@ -71,6 +71,12 @@ class Pictures(ClusterBase):
         told, chosen = running.story.told(), select(tasks, running.tasks) if tasks else ()
         return story_words.lines(told.entries, told.clock, chosen)
 
+    def write_records(self) -> None:
+        """Write what the run folder does not have yet, for a report: timeline and story."""
+        running = self._started()
+        running.timeline.flush()
+        running.story_file.write()
+
     @property
     def board(self) -> TensorBoardProcess | None:
         """The TensorBoard of this cluster; None if none runs."""

@@ -291,6 +291,7 @@ each has a folder with its tests. DIR/solved has the right answers, for the teac
 
 ENVIRONMENT = (
     ("TFMAGIC_STATE_DIR", "the state folder, instead of the platform's (~/.local/state/tfmagic)"),
+    ("TFMAGIC_TRACE", "a file that gets all that the loops of clusters see and decide, a JSON object a line"),
     ("TF_CPP_MIN_LOG_LEVEL", "3 hides TensorFlow's own start-up lines"),
     ("NO_COLOR", "no colours, not even in a terminal"),
 )
@@ -298,4 +299,8 @@ FILES = (
     ("runs/RUN/TASK.log", "in the state folder: a task's output"),
     ("runs/RUN/status.json", "the last status that the kernel wrote"),
     ("runs/RUN/timeline.jsonl", "what the tasks did, and when"),
+    (
+        "runs/RUN/story.msgpack",
+        "what the loop saw and decided before the last trouble; `tfmagic report` shows it",
+    ),
 )

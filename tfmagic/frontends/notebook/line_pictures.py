@@ -83,6 +83,8 @@ def _report(
 ) -> None:
     run = find_run(magics, name, run_name)
     cluster = magics.clusters.get(name) or magics.new_cluster(name, ShapeOptions())
+    if cluster.state is not None:
+        cluster.write_records()
     path = Path(out).expanduser() if out else report.default_path(run)
     report.write(run, doctor.case_of(magics.shell, cluster), path, with_output)
     print(f"tfmagic: wrote {path}; {report.what_to_do(with_output)}")

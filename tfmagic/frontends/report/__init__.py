@@ -2,7 +2,8 @@
 
     run folder ─┐
     doctor ─────┼─ own_words ─→ Contents ─→ page ─→ file
-    versions ───┘
+    versions ───┤
+    story ──────┘
 
 Each field is of a known kind: a number, a state, a version, or words that tfmagic's source has. Only
 `with_output` adds the user's own texts.
@@ -23,7 +24,7 @@ from tfmagic import errors
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends.doctor import Case, examine
 from tfmagic.frontends.doctor.software import find_package
-from tfmagic.frontends.report import page
+from tfmagic.frontends.report import own_story, page
 from tfmagic.frontends.report.own_words import own_values, own_words
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_records
@@ -31,6 +32,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
 from tfmagic.runs.status_reader import Snapshot, TaskStatus, read_snapshot, row_of, state_of
+from tfmagic.supervisor import story_files
 from tfmagic.system import files, secret_rules
 from tfmagic.system.memory import format_bytes
 from tfmagic.views.pictures import run_timeline
@@ -90,6 +92,8 @@ def _contents(
     failed = next((record for record in reversed(records) if any(part.error for part in record.tasks)), None)
     texts = list(_texts(run, snapshot, failed)) if with_output else []
     clean, replaced = _without_secrets(texts, case.environ)
+    told = story_files.read(run.folder)
+    lines, loop = own_story.of_run(told) if told is not None else ([], "")
     return page.Contents(
         run=str(run),
         facts=_facts(snapshot),
@@ -100,6 +104,8 @@ def _contents(
             (found.report.severity, own_words(found.what), own_words(found.advice)) for found in examine(case)
         ],
         versions=_versions(),
+        story=lines,
+        loop=loop,
         events=[(f"{e.at:.1f}", e.task, e.text) for e in timeline.events] if timeline else [],
         texts=clean,
         replaced=replaced,

@@ -49,6 +49,8 @@ class Contents(msgspec.Struct, frozen=True):
     doctor: Sequence[tuple[str, str, str]]  #: Severity, what, advice.
     versions: Sequence[tuple[str, str]]
     events: Sequence[tuple[str, str, str]]  #: Seconds since the beginning, task, what happened.
+    story: Sequence[str]  #: What the loop saw and decided lately; see `tfmagic.supervisor.story`.
+    loop: str  #: The same, for `tfmagic.frontends.report.own_story.read`.
     texts: Sequence[tuple[str, str]]  #: The user's own, each with a title; only if they were asked for.
     replaced: int  #: How many secrets were replaced in them.
 
@@ -63,10 +65,11 @@ def build(found: Contents, pictures: Sequence[tuple[str, str]]) -> str:
         "Run": tables.to_html(("", ""), [*found.facts, *found.cells]),
         "Errors": _failures(found.failures) or "<p>No cell of this run has failed on a task.</p>",
         **{title: f'<div class="picture">{svg}</div>' for title, svg in pictures},
+        "Story": _folded("What the loop of the cluster saw and decided lately", "\n".join(found.story)),
         "Doctor": tables.to_html(("", "", ""), [(_toned(tone), *rest) for tone, *rest in found.doctor]),
         "Versions": tables.to_html(("", ""), found.versions),
         "Texts": "".join(f"<h3>{escape(title)}</h3><pre>{escape(text)}</pre>" for title, text in found.texts),
-        "JSON": f"<details><summary>For programs</summary><pre>{escape(_json(found))}</pre></details>",
+        "JSON": _folded("For programs", _json(found)),
     }
     shown = {title: body for title, body in sections.items() if body}
     links = " ".join(f'<a href="#{title.lower()}">{title}</a>' for title in shown)
@@ -78,6 +81,10 @@ def build(found: Contents, pictures: Sequence[tuple[str, str]]) -> str:
         f"<title>{title}</title><style>{_STYLE}</style></head><body>\n<h1>{title}</h1>\n"
         f'<div class="first">{_first(found)}</div>\n<nav>{links}</nav>\n{body}</body></html>\n'
     )
+
+
+def _folded(title: str, text: str) -> str:
+    return f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>" if text else ""
 
 
 def _json(found: Contents) -> str:
