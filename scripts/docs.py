@@ -35,7 +35,7 @@ PARTS = {
         *("reference/shell", "reference/settings", "reference/api"),
     ],
     "Explanation": [
-        *("comparison", "benchmarks", "promises", "teaching", "security", "scale", "releasing"),
+        *("comparison", "benchmarks", "promises", "teaching", "security", "scale", "releasing", "inside"),
         *("CONTRIBUTING", "CHANGELOG"),
     ],
 }

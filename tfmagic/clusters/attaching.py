@@ -8,6 +8,7 @@ from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.checks import check, check_settings
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.launch.startup import Progress
+from tfmagic.errors import LaunchError
 from tfmagic.runs import folder
 from tfmagic.runs.folder import RunFolder
 from tfmagic.views.task_widgets import WidgetPage
@@ -42,6 +43,9 @@ def attach(
     found = kept_clusters.find_run(run_folder)
     cluster = Cluster(**found.cluster.options, namespace=namespace, **settings)
     cluster.widget_page = widget_page
-    opened = cluster._open(kept=found, view=view, progress=progress)
+    try:
+        opened = cluster._open(kept=found, view=view, progress=progress)
+    except LaunchError as error:
+        raise LaunchError(f"run {run_folder} cannot be attached: {error}") from error
     cluster.task_settings = opened.processes.task_settings
     return cluster

@@ -214,7 +214,7 @@ class Driver:
         relay = self._relay
         assert relay is not None
         host = Host([task])
-        threading.Thread(target=self._find_place, args=(relay, host), daemon=True).start()
+        threading.Thread(None, self._find_place, "tfmagic-places", (relay, host), daemon=True).start()
         relay.hosts[task] = host  # the lock keeps the thread from looking for it before
         return host
 

@@ -235,7 +235,7 @@ def _take_over(magics: NotebookClusters, run: RunFolder, newest: RunFolder) -> R
     except LaunchError as error:
         if str(run) == str(newest):
             raise
-        tell(f"tfmagic: run {run} is kept until {when}, but cannot be attached: {error}")
+        tell(f"tfmagic: {error}; it is kept until {when}")
         print(f"tfmagic: this is the last cell of the newest run, {newest}")
         return newest
     return None
