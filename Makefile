@@ -13,7 +13,7 @@ LAB := $(VENV)/.lab-$(MINOR)
 DEV := $(VENV)/.dev-$(MINOR)
 
 .DEFAULT_GOAL := help
-.PHONY: help chaos setup chromium demo demo-ray lab test quick test-oldest test-next test-colab test-kaggle check docs dist bench bench-ray bench-compare shots lock clean
+.PHONY: help chaos near setup chromium demo demo-ray lab test quick test-oldest test-next test-colab test-kaggle check docs dist bench bench-ray bench-compare shots lock clean
 
 help:
 	@echo "make demo   run notebooks/how-to/quickstart.ipynb on a real cluster and print the output of its tasks"
@@ -21,6 +21,7 @@ help:
 	@echo "make lab    open it in JupyterLab"
 	@echo "make test   run the tests"
 	@echo "make quick  run the part of them that takes about a minute"
+	@echo "make near   check what you have changed: lint, types, and the tests of the changed packages"
 	@echo "make test-oldest  run that part with the oldest versions that pyproject.toml allows"
 	@echo "make test-next  run it with the pre-releases of TensorFlow, Keras and the others"
 	@echo "make test-colab PYTHON=python3.13  run it with the packages of Google's Colab"
@@ -154,6 +155,10 @@ check: $(DEV)
 	$(BIN)/ruff check tfmagic tests benchmarks scripts
 	$(BIN)/ruff format --check tfmagic tests benchmarks scripts
 	$(BIN)/mypy
+
+# make near SINCE=COMMIT
+near: $(DEV)
+	@$(BIN)/python scripts/near.py $(SINCE)
 
 docs: $(DEV)
 	$(BIN)/python scripts/docs.py
