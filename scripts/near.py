@@ -1,9 +1,9 @@
-"""Check what has changed since a commit: lint, format, types, the layout, and the tests of the changed packages.
+"""Check what has changed since a commit: lint, format, types, layout, and the tests of the changed packages.
 
     git: changed files ──→ tests_of ──→ pytest; beside it what `make check` does
 
-`make near` compares with the last commit of another branch that this one contains, and with what is not committed.
-`make near SINCE=HEAD~3` takes another commit. It is no replacement for `make test`: what crosses packages is not run.
+`make near` takes the commit at which this branch has left `main`, and what is not committed; `make near
+SINCE=HEAD~3` another commit. It is no replacement for `make test`: what crosses packages is not run.
 """
 
 from __future__ import annotations
