@@ -15,6 +15,7 @@ import msgspec
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks, notebook_hints
 from tfmagic.failures.deaths import describe_end, died_error, line_of_death, name_signal, place_in_cell
+from tfmagic.failures.headlines import first_line, headline
 from tfmagic.failures.ipython_tracebacks import Explanation
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
@@ -36,7 +37,6 @@ _CONSEQUENCE_TEXT = re.compile(
     r"Collective ops is aborted by|stopped sending heartbeats|CoordinationService/Heartbeat|Socket closed|"
     r"[Cc]onnection reset by peer|different incarnation|remote target|tasks have crashed|peer is not alive"
 )
-_NODE_NAME = re.compile(r"^\{\{function_node [^}]*\}\} ")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")  # equal failures differ in it between processes
 _AFTER_FAILURE = "interrupted, since another task had failed"
 _MAX_NOTE = 300
@@ -133,7 +133,7 @@ def describe_failures(cell: CellState, context: FailureContext) -> dict[str, Err
                 text = ipython_tracebacks.name_cells(packed.text.rstrip())
                 why = "" if packed.message else _why_interrupted(cell, outcome)
                 text += f"{why and ': '}{why}{hint.note and chr(10)}{hint.note}"
-                message = packed.message or why
+                message = headline(packed.type_name, packed.message) or why
                 found[task.name] = ErrorRecord(
                     packed.type_name, message, packed.line, text, is_root, hint.advice, hint.name
                 )
@@ -265,11 +265,8 @@ def fold_failures(
 def _one_line(outcome: Outcome) -> str:
     match outcome:
         case CellRaised(error=packed):
-            lines = [line for line in packed.message.splitlines() if line.strip()]
-            if lines and lines[0].startswith("Graph execution error"):  # TensorFlow writes the place first
-                rest = [x for x in lines[1:] if not x[0].isspace() and not x.startswith("Detected at")]
-                lines = rest or lines
-            first = _ADDRESS.sub("0x...", _NODE_NAME.sub("", lines[0])) if lines else ""
+            line = first_line(packed.type_name, packed.message)
+            first = _ADDRESS.sub("0x...", line)
             return f"{packed.type_name}: {first[:_MAX_NOTE]}"
         case TaskExited() | TaskLost():
             return describe_end(outcome)

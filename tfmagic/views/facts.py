@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tfmagic.failures.deaths import describe_end
+from tfmagic.failures.headlines import headline
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
@@ -142,7 +143,8 @@ def _ended_state(cell: CellState, task: TaskId, outcome: Outcome) -> tuple[Doing
         case CellRaised(interrupted=True):
             return Doing.STOPPED, "interrupted", None
         case CellRaised(error=error):
-            record = ErrorRecord(_encodable(error.type_name), _encodable(error.message), error.line)
+            message = headline(error.type_name, error.message)
+            record = ErrorRecord(_encodable(error.type_name), _encodable(message), error.line)
             return Doing.FAILED, "", record
         case TaskExited(cause=Cause.STOP):
             return Doing.STOPPED, "", None

@@ -230,4 +230,6 @@ def _css_of(token: str) -> str:
 def _short(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
-    return text[: max(limit - 60, 0)] + f" … (+{len(text) - max(limit - 60, 0)} characters)"
+    kept = max(limit - 60, 0)
+    end = kept // 3  # of a message or a traceback, the end says what went wrong
+    return f"{text[: kept - end]} … (+{len(text) - kept} characters) … {text[len(text) - end :]}"

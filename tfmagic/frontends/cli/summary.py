@@ -16,6 +16,7 @@ import msgspec
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.failures import hints, stacks
 from tfmagic.failures.deaths import describe_end
+from tfmagic.failures.headlines import first_line
 from tfmagic.failures.root_cause import FailureContext, also_failed, describe_failures, find_failures
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
@@ -145,9 +146,9 @@ def _explain(one_shot: OneShotTasks, task: TaskId, outcome: Outcome) -> tuple[st
     """Return why a task failed, where, and its traceback or last output."""
     if isinstance(outcome, CellRaised):
         packed = outcome.error
-        message = next(iter(packed.message.strip().splitlines()), "")
-        headline = f"{packed.type_name}: {message}" if message else packed.type_name
-        return f"raised {headline}", place_of(packed.text), packed.text.rstrip()
+        message = first_line(packed.type_name, packed.message)
+        what = f"{packed.type_name}: {message}" if message else packed.type_name
+        return f"raised {what}", place_of(packed.text), packed.text.rstrip()
     assert isinstance(outcome, TaskExited | TaskLost)  # a task that returned has not failed
     run = one_shot.cluster.run
     stack = stacks.fatal_stack(run, task, outcome.attempt)
