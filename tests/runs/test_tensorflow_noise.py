@@ -17,6 +17,7 @@ CHATTER = [
     "2024-05-01 10:00:00.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
     "2024-05-01 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:9261] Unable to register cuDNN",
     "INFO:tensorflow:Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:CPU:0',)",
+    "\t [[{{function_node __inference_one_step_on_data_841}}{{node sequential_1/embedding_1/GatherV2}}]]",
 ]
 NEWS = [
     "",
@@ -32,6 +33,8 @@ NEWS = [
     "To enable it, set x",
     "/job:worker/replica:0/task:0 said this",
     "2024-05-01 10:00:00 my own log line",
+    "\t [[{{node MatMul}}]] [Op:__inference_f_54]",  # the end of an exception that the user has printed
+    "\tmy own",
 ]
 
 

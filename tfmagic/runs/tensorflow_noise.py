@@ -26,7 +26,8 @@ _BY_ITSELF = (
     r"WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR|"
     r"To enable the following instructions: |"
     r"/job:\w+/(?:replica:\d+/)?task:\d+$|"  # the list below "Example stragglers:"
-    r"TF-TRT Warning: Could not find TensorRT"
+    r"TF-TRT Warning: Could not find TensorRT|"
+    r"\t \[\[\{\{function_node \S+\}\}\{\{node \S+\}\}\]\]$"  # the second line of a record about a failed op
 )
 _NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF})")
 _RECORD = re.compile(
@@ -36,7 +37,7 @@ _RECORD = re.compile(
     r"The tasks have crashed\. |Additional GRPC error information |:UNKNOWN:|"
     r"The error could be from a previous operation\.|.*\[type\.googleapis\.com/tensorflow\."
 )
-_STARTS = frozenset("IWE0123456789/T")  # the first character excludes most lines
+_STARTS = frozenset("IWE0123456789/T\t")  # the first character excludes most lines
 
 
 def is_noise(text: str) -> bool:
