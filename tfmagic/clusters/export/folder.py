@@ -17,7 +17,8 @@ from typing import Any
 
 import tfmagic
 from tfmagic.clusters.export.program import TEMPLATES, Program
-from tfmagic.clusters.launch.arguments import ShapeOptions
+from tfmagic.clusters.launch.cluster_options import ShapeOptions, values_in
+from tfmagic.clusters.launch.given_options import other_than_default
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec
 from tfmagic.serialization import user_modules
@@ -188,7 +189,7 @@ def _values(folder: Path, shape: ClusterShape) -> dict[str, Any]:
     counts = {kind: sum(task.type == kind for task in tasks) for kind in types}
     word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")[:40].strip("-")
     name = word if word[:1].isalpha() else f"job-{word}".strip("-")
-    asked = ShapeOptions(shape.workers, shape.ps, shape.chief, shape.evaluator)
+    asked = other_than_default(values_in(ShapeOptions, shape))
     values = {
         "name": name,
         "image": f"registry.example.org/{name}:1",

@@ -1,11 +1,13 @@
 """How the task processes of a cluster are made: settings, environment, and the memory that they need."""
 
+from __future__ import annotations
+
 import functools
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +18,7 @@ from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.remote.messages import HostRequest
 from tfmagic.backends.simulated.hosts import NetworkRequest
 from tfmagic.backends.simulated.messages import address_of
+from tfmagic.clusters.launch.cluster_options import TaskOptions
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
@@ -35,9 +38,9 @@ NOT_REPAIRED = (
 Purpose = Literal["cells", "script", "plain"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """The settings of task processes; `tfmagic.Cluster` describes the first six.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings(TaskOptions):
+    """The settings of task processes: the options of a cluster that are for tasks, and what is no option.
 
     Attributes:
         purpose: Tasks for ``cells`` get all presets and repairs; with ``script``, the script starts its
@@ -52,12 +55,6 @@ class TaskSettings:
         ClusterSpecError: There is no such version of Keras, or `env` is no environment.
     """
 
-    env: Mapping[str, str] = field(default_factory=dict)
-    gpus_per_task: int | None = None
-    keras: int = 3
-    keras_fix: bool = True
-    auto_restart: int = 0
-    isolate: bool = False
     purpose: Purpose = "cells"
     task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
     script: MainScript | None = None
@@ -84,6 +81,13 @@ class TaskSettings:
                 raise ClusterSpecError(
                     f"the environment cannot hold {name!r}: {value!r}; a name has no '=', and nothing a NUL"
                 )
+
+    @classmethod
+    def of(cls, own: TaskOptions, hosts: HostRequest | None, network: NetworkRequest | None) -> TaskSettings:
+        """Return the settings of the tasks of a cluster, on these hosts."""
+        return cls(
+            **{field.name: getattr(own, field.name) for field in fields(own)}, hosts=hosts, network=network
+        )
 
     @property
     def keep_s(self) -> float:
