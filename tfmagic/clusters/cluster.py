@@ -63,6 +63,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         keras_fix: Repair `model.fit` of Keras 3 under multi-worker strategies.
         auto_restart: How often a task that died gets a new process.
         isolate: Put the tasks into a network of their own, without access to others.
+        nice: Priority of the task processes, from -20 (the highest) to 19; by default that of this process.
         hosts: Spread the tasks over that number of simulated machines, with a network and a name each.
         network: The link of each simulated host, ``RATE[,LATENCY[,LOSS]]`` as ``1gbit,0.5ms``; without
             `hosts`, each task has a host of its own.
@@ -100,6 +101,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         keras_fix: bool = True,
         auto_restart: int = 0,
         isolate: bool = False,
+        nice: int | None = None,
         hosts: int | None = None,
         network: str | None = None,
         namespace: dict[str, Any] | None = None,

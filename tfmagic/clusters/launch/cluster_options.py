@@ -100,6 +100,10 @@ _ENV = Rule(
     "{name: text}, such as {'TF_CPP_MIN_LOG_LEVEL': '2'}",
     lambda env: dict(rules.of_type(Mapping)({} if env is None else env)),
 )
+_NICE = Rule(
+    "a whole number from -20 to 19",
+    lambda n: rules.require(rules.take_integer(n), range(-20, 20).__contains__),
+)
 _HOSTS = Rule("a number of machines, from 1", rules.take_integer)
 
 
@@ -164,6 +168,11 @@ class TaskOptions:
     keras_fix: bool = _option(rules.FLAG, True, "leave Keras 3's fit as it is")
     auto_restart: int = _option(_COUNT, 0, "restart a dead task up to N times")
     isolate: bool = _option(rules.FLAG, False, "a network of the tasks' own")
+    nice: int | None = _option(
+        _NICE.or_none().spelled(type=_NICE.reads(int), metavar="N"),
+        None,
+        "priority of the tasks' processes: -20 (highest) to 19",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,9 @@ class GivenOptions:
         return found
 
 
+NO_OPTIONS = GivenOptions()
+
+
 def other_than_default(values: Mapping[str, Any]) -> GivenOptions:
     """Return the options that a line has to name for these arguments of `Cluster`."""
     return GivenOptions({name: value for name, value in values.items() if value != OPTIONS[name].default})

@@ -6,6 +6,7 @@ A rule also converts: numbers of numpy become Python's. `checks` applies rules t
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import math
 import numbers
@@ -35,6 +36,17 @@ class Rule:
             return None if value is None else self.take(value)
 
         return dataclasses.replace(self, allowed=f"{self.allowed}, or None", take=take)
+
+    def reads(self, convert: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Return a function that parses a text for argparse: converts it, and takes the result."""
+
+        def parse(text: str) -> Any:
+            try:
+                return self.take(convert(text))
+            except (TypeError, ValueError):
+                raise argparse.ArgumentTypeError(f"{text!r} is not {self.allowed}") from None
+
+        return parse
 
     def spelled(self, **line: Any) -> Rule:
         """Return the rule with another spelling on a line."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import structs
 
 from tfmagic.backends.import_variables import import_time_variables
@@ -26,6 +27,7 @@ from tfmagic.protocol.commands import MainScript, TaskBoot
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import advice, memory, notices
 from tfmagic.system.memory import format_bytes
+from tfmagic.system.process_options import ProcessOptions
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _OF_TENSORFLOW = ("TF_", "KERAS_", "XLA_", "GRPC_", "ABSL_")
@@ -93,6 +95,11 @@ class TaskSettings(TaskOptions):
     def keep_s(self) -> float:
         """How long the tasks go on after the kernel has ended, in seconds; 0: they end with it."""
         return self.hosts.keep_s if self.hosts is not None else 0.0
+
+    @property
+    def of_process(self) -> ProcessOptions:
+        """The options that each task process obeys itself."""
+        return msgspec.convert(self, ProcessOptions, from_attributes=True)
 
     @property
     def flavour(self) -> Flavour:
@@ -192,6 +199,7 @@ class TaskSettings(TaskOptions):
             is_plain=self.purpose == "plain",
             authkey=bytes(processes.current_process().authkey) if processes is not None else b"",
             origins=module_origins.find_origins(),
+            options=self.of_process,
             script=self.script,
             front_end=advice.front_end(),
             is_interactive=self.purpose == "cells" and bool(getattr(sys, "ps1", "") or sys.flags.interactive),

@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from tfmagic.clusters.launch.arguments import parse_count
-from tfmagic.clusters.launch.given_options import GivenOptions
+from tfmagic.clusters.launch.given_options import NO_OPTIONS
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends import doctor, report
 from tfmagic.frontends.notebook.line_reports import find_run
@@ -83,7 +83,7 @@ def _report(
     magics: NotebookClusters, name: str, run_name: str | None, out: str | None, with_output: bool
 ) -> None:
     run = find_run(magics, name, run_name)
-    cluster = magics.clusters.get(name) or magics.new_cluster(name, GivenOptions())
+    cluster = magics.clusters.get(name) or magics.new_cluster(name, NO_OPTIONS)
     path = Path(out).expanduser() if out else report.default_path(run)
     report.write(run, doctor.case_of(magics.shell, cluster), path, with_output)
     print(f"tfmagic: wrote {path}; {report.what_to_do(with_output)}")
