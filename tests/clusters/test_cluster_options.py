@@ -94,6 +94,15 @@ def test_each_option_of_tasks_reaches_their_settings():
     assert {name: getattr(settings.of_process, name) for name in own} == {name: VALUES[name] for name in own}
 
 
+def test_the_docs_have_each_option_as_it_is_declared():
+    page = (PACKAGE.parent / "docs" / "cells.md").read_text("utf-8")
+    for option in OPTIONS.values():
+        line = option.rule.line
+        values = line.get("metavar") or r"\|".join(map(str, line.get("choices", ())))
+        word = f"{option.word} {values}".strip()
+        assert f"| `{word}` | `{option.name}={option.default}` | {option.help} |\n" in page
+
+
 def test_an_option_is_named_in_three_files():
     uses = re.compile(r"\bnice\s*[:=]|\.nice\b|--nice\b")
     found = {
