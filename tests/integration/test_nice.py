@@ -104,3 +104,53 @@ def test_a_process_that_must_not_obey_says_why():
         """
     )
     assert re.search(rf"{FORBIDDEN}.* True True$", out.strip()), out
+
+
+WITH_A_SLOW_LAUNCHER = """
+import psutil, tfmagic
+tfmagic.Cluster(workers=1).start().stop()
+for process in psutil.Process().children(recursive=True):
+    process.nice(10)
+cluster = tfmagic.Cluster(workers=1, nice=5)
+try:
+    cluster.start()
+except tfmagic.LaunchError as error:
+    print(error.args[0].splitlines()[0], cluster.running)
+"""
+
+
+def test_a_task_that_must_not_obey_ends_and_says_why():
+    words = ["setpriv", "--bounding-set=-sys_nice", sys.executable, "-c", WITH_A_SLOW_LAUNCHER]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    why = "PermissionError: the priority --nice 5 needs the right CAP_SYS_NICE, or a limit of 15"
+    assert re.search(rf"^worker-0 .*{why} .*; use 10 to 19.* False$", done.stdout.strip()), done.stdout
+    assert "most likely the cell" not in done.stdout
+
+
+ON_RAY = """
+import os, psutil, tfmagic
+from ray_nodes import RayNodes
+with RayNodes() as nodes:
+    nodes.start(cpus=2)
+    with nodes.driver_environment():
+        for nice in (-5, 5):
+            cluster = tfmagic.Cluster(workers=1, backend="ray", address=nodes.address, nice=nice)
+            try:
+                with cluster:
+                    print([psutil.Process(row["pid"]).nice() for row in cluster.status()])
+            except tfmagic.LaunchError as error:
+                print(error.args[0].splitlines()[0])
+"""
+
+
+def test_a_host_of_ray_without_the_right_says_so_and_starts_nothing():
+    words = ["setpriv", "--bounding-set=-sys_nice", sys.executable, "-c", ON_RAY]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(words, capture_output=True, text=True, env=environ, timeout=300)
+    assert done.returncode == 0, done.stderr
+    refused, obeyed = done.stdout.splitlines()[-2:]
+    assert re.search(rf"^worker-0 did not start: PermissionError: on 127\.0\.0\.2 .*{FORBIDDEN}", refused), (
+        refused
+    )
+    assert obeyed == "[5]"
