@@ -191,10 +191,11 @@ class NetworkOptions:
     )
 
 
-def options_in(group: type) -> list[ClusterOption]:
+@functools.cache
+def options_in(group: type) -> tuple[ClusterOption, ...]:
     """Return the options that a group declares, in their order."""
     declared = dataclasses.fields(group)
-    return [ClusterOption(name=field.name, where=group, **field.metadata) for field in declared]
+    return tuple(ClusterOption(name=field.name, where=group, **field.metadata) for field in declared)
 
 
 def values_in(group: type, part: object) -> dict[str, Any]:

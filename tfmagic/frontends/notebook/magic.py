@@ -251,8 +251,9 @@ class NotebookClusters:
 
     def refuse_other_shape(self, name: str, asked: GivenOptions) -> None:
         """Raise `UsageError` where the line asks for another shape than that of the running cluster."""
-        differs = " ".join(asked.disagreements(self._present(name)))
-        if differs:
+        if not asked.given:  # mostly
+            return
+        if differs := " ".join(asked.disagreements(self._present(name))):
             line = f"%tfcluster restart {' '.join(asked.words)}{reports.naming(name)}"
             raise UsageError(
                 f"cluster {name!r} runs with {self.clusters[name].shape}, which is not {differs}; leave the "
