@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tfmagic.clusters.launch.arguments import shape_of
+from tfmagic.clusters.launch.given_options import given_options
 from tfmagic.frontends.cli import logs, main, pages, parsers
 from tfmagic.frontends.cli.run import again, find_problem, name_of
 from tfmagic.frontends.cli.summary import RunSummary, StopReason, exit_code, format_summary, place_of
@@ -61,8 +61,7 @@ def test_all_that_follows_the_script_is_its_own():
     )
     assert (found.target, found.is_module) == ("train.py", False)
     assert found.argv == ["--workers", "9", "-m", "x", "--", "--help"]
-    shape = shape_of(found, found.parser)
-    assert shape.workers == 3 and shape.env == (("A", "1"), ("B", "2"))
+    assert given_options(found, found.parser).values == {"workers": 3, "env": {"A": "1", "B": "2"}}
 
 
 @pytest.mark.parametrize(
@@ -167,10 +166,10 @@ def test_every_option_of_a_run():
             "s.py",
         ]
     )
-    shape = shape_of(found, found.parser)
-    assert (shape.workers, shape.ps, shape.chief, shape.evaluator) == (2, 1, True, True)
-    assert (shape.gpus_per_task, shape.keras, shape.keras_fix, shape.auto_restart) == (0, 2, False, 2)
-    assert shape.isolate and shape.backend is None
+    assert given_options(found, found.parser).values == {
+        "workers": 2, "ps": 1, "chief": True, "evaluator": True, "env": {"A": "1"}, "gpus_per_task": 0, "keras": 2,
+        "keras_fix": False, "auto_restart": 2, "isolate": True,
+    }  # fmt: skip
     assert (found.timeout, found.grace, found.term_grace) == (2.5, 0.0, 7.0)
     assert found.keep_going and found.quiet and found.log_dir == "d"
 

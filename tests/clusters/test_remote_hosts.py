@@ -4,6 +4,7 @@ import pytest
 
 from tfmagic.backends.remote.messages import HostFacts, HostRequest
 from tfmagic.backends.remote.versions import own_versions
+from tfmagic.clusters.launch.cluster_options import BackendOptions
 from tfmagic.clusters.launch.remote_hosts import check_versions, request_of
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import BackendError, ClusterSpecError, LaunchError
@@ -60,13 +61,13 @@ def test_the_versions_here_are_those_that_are_compared():
 
 def test_arguments_of_ray_need_ray():
     with pytest.raises(ClusterSpecError, match="address is for tasks on other machines"):
-        request_of("local", "10.0.0.1:6379", None, None, None, None)
+        request_of(BackendOptions(backend="local", address="10.0.0.1:6379"))
     with pytest.raises(BackendError, match="local and ray"):
-        request_of("dask", None, None, None, None, None)
+        request_of(BackendOptions(backend="dask"))
     with pytest.raises(ClusterSpecError, match="strict-spread"):
-        request_of("ray", None, "everywhere", None, None, None)
+        request_of(BackendOptions(backend="ray", placement="everywhere"))
     with pytest.raises(ClusterSpecError, match="cpus_per_task"):
-        request_of("ray", None, None, -1, None, None)
+        request_of(BackendOptions(backend="ray", cpus_per_task=-1))
 
 
 def test_a_network_within_this_machine_is_not_for_hosts():

@@ -24,9 +24,10 @@ def test_every_option_of_a_cell():
         "--no-capture --fresh --timeout 2.5 --keep-going --view quiet --env A=1 --env B=x=y "
         "--gpus-per-task 0 --keras 2 --no-keras-fix --auto-restart 2 --isolate"
     )
-    assert options.shape.workers == 3 and options.shape.ps == 1
-    assert options.shape.chief and options.shape.evaluator and options.shape.isolate
-    assert options.shape.env == (("A", "1"), ("B", "x=y"))
+    assert options.shape.values == {
+        "workers": 3, "ps": 1, "chief": True, "evaluator": True, "env": {"A": "1", "B": "x=y"}, "gpus_per_task": 0,
+        "keras": 2, "keras_fix": False, "auto_restart": 2, "isolate": True,
+    }  # fmt: skip
     assert options.plan.pull == ("a", "b") and options.plan.push == ("c", "d")
     assert (options.how.timeout_s, options.how.out, options.how.on) == (2.5, "r", "worker-0:2")
     assert options.no_capture and options.fresh and options.how.keep_going

@@ -33,6 +33,7 @@ from test_magic import (  # noqa: F401
     test_the_tasks_own_exception_is_raised_with_its_lines,
     test_variables_stay_on_the_task_and_take_precedence_over_the_notebooks,
 )
+from test_nice import test_each_process_of_a_task_has_it_also_a_new_one  # noqa: F401
 from test_pictures import (  # noqa: F401
     test_the_map_of_a_cluster_in_a_terminal,
     test_the_timeline_shows_who_waits_for_whom_at_a_barrier,

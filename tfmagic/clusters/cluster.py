@@ -21,7 +21,8 @@ from tfmagic.clusters.api.variable_api import Variables
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.launch import remote_hosts
-from tfmagic.clusters.launch.checks import check, check_all, check_settings
+from tfmagic.clusters.launch.checks import check, check_options, check_settings
+from tfmagic.clusters.launch.cluster_options import BackendOptions, NetworkOptions, TaskOptions
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.launch.startup import Progress, Start
 from tfmagic.clusters.launch.task_settings import TaskSettings
@@ -62,11 +63,12 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         keras_fix: Repair `model.fit` of Keras 3 under multi-worker strategies.
         auto_restart: How often a task that died gets a new process.
         isolate: Put the tasks into a network of their own, without access to others.
+        nice: Priority of the task processes, from -20 (the highest) to 19; by default that of this process.
         hosts: Spread the tasks over that number of simulated machines, with a network and a name each.
         network: The link of each simulated host, ``RATE[,LATENCY[,LOSS]]`` as ``1gbit,0.5ms``; without
             `hosts`, each task has a host of its own.
         namespace: The ``__main__`` whose functions and variables travel by name.
-        task_settings: Replaces `env` to `isolate`; for other packages of tfmagic.
+        task_settings: Replaces the options of tasks, from `env` on; for other packages of tfmagic.
         **settings: Any setting of `TFCluster`, such as ``failure_grace_s=5``.
 
     Attributes:
@@ -99,23 +101,19 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         keras_fix: bool = True,
         auto_restart: int = 0,
         isolate: bool = False,
+        nice: int | None = None,
         hosts: int | None = None,
         network: str | None = None,
         namespace: dict[str, Any] | None = None,
         task_settings: TaskSettings | None = None,
         **settings: Any,
     ):
+        given = dict(locals())  # the options among them have their rules in `cluster_options`
         self.config, self._settings = TFCluster.instance(), check_settings(settings)
-        of_tasks = check_all(
-            env=env,
-            gpus_per_task=gpus_per_task,
-            keras=keras,
-            keras_fix=keras_fix,
-            auto_restart=auto_restart,
-            isolate=isolate,
-        )
-        cluster_spec, hosts = check("cluster_spec", cluster_spec), check("hosts", hosts)
-        network = check("network", network)
+        own = TaskOptions(**check_options(TaskOptions, given))
+        asked = BackendOptions(**check_options(BackendOptions, given))
+        of_hosts = NetworkOptions(**check_options(NetworkOptions, given))
+        cluster_spec = check("cluster_spec", cluster_spec)
         if cluster_spec is not None and (workers is not None or ps or chief or evaluator):
             raise ClusterSpecError("cluster_spec says which tasks there are; leave out workers, ps and so on")
         count = self.setting("workers") if workers is None else workers
@@ -123,24 +121,20 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
             ClusterShape(count, ps, chief, evaluator) if cluster_spec is None else GivenSpec(cluster_spec)
         )
         self.tasks, self.name = self.shape.tasks, check_name(name)
-        asked = remote_hosts.request_of(
-            check("backend", backend) or self.setting("backend"),
-            check("address", address),
-            placement,
-            check("cpus_per_task", cpus_per_task),
-            of_tasks["gpus_per_task"],
-            check("resources", resources),
-            keep=keep,
+        request = remote_hosts.request_of(
+            asked,
+            own.gpus_per_task,
+            default_backend=self.setting("backend"),
             default_address=self.setting("address"),
         )
-        if asked is not None and (cluster_spec is not None or isolate):
+        if request is not None and (cluster_spec is not None or own.isolate):
             raise ClusterSpecError("cluster_spec and isolate are for tasks of this machine, not for Ray's")
-        simulated = read_request(hosts, network, self.tasks)
+        simulated = read_request(of_hosts.hosts, of_hosts.network, self.tasks)
         if simulated is not None and cluster_spec is not None:
             raise ClusterSpecError(
                 "cluster_spec gives addresses, and simulated hosts have their own; leave one out"
             )
-        self.task_settings = task_settings or TaskSettings(**of_tasks, hosts=asked, network=simulated)
+        self.task_settings = task_settings or TaskSettings.of(own, request, simulated)
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
         self._latest = self._faults = self._tensorboard = None

@@ -7,6 +7,7 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Message, Packed, Record
 from tfmagic.system.advice import FrontEnd
+from tfmagic.system.process_options import ProcessOptions
 
 
 class Origin(Record, frozen=True):
@@ -52,6 +53,7 @@ class TaskBoot(Message, frozen=True):
         script: Imported before the first call.
         front_end: Whose words messages take for a next step.
         is_interactive: Whether its cells come from a notebook or a prompt: TensorFlow logs as there.
+        options: Those options of the cluster that the process obeys itself.
         is_relayed: Whether an agent passes messages on, and no file descriptor but those of values: the
             kernel can be on another machine.
     """
@@ -77,6 +79,7 @@ class TaskBoot(Message, frozen=True):
     front_end: FrontEnd = FrontEnd.NOTEBOOK
     is_interactive: bool = False
     is_relayed: bool = False
+    options: ProcessOptions = ProcessOptions()
 
     def __repr__(self) -> str:
         """Return the task alone: tools that show the values of all frames would print the environment."""

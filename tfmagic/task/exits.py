@@ -22,6 +22,7 @@ from tfmagic.system.advice import Step
 from tfmagic.task import own_builtins, streams
 
 _FILES = (io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
+_NOT_FROM_CELLS = (MemoryError, PermissionError)  # an option that this host forbids, for example
 _INTERRUPTED = 130  # 128 + SIGINT, as in a shell
 _BROKEN_FROM_INSIDE = "most likely the cell has closed or replaced something that is not its own"
 _SHORTAGES = files.SHORTAGES | {errno.ENOSPC, errno.EAGAIN}
@@ -32,7 +33,9 @@ def give_up(boot: TaskBoot | None, error: BaseException) -> NoReturn:
     replaced = own_builtins.put_back()
     if boot is not None:
         what = f"its own part in the task failed with {type(error).__qualname__}: {error}"
-        short = (isinstance(error, OSError) and error.errno in _SHORTAGES) or isinstance(error, MemoryError)
+        short = (isinstance(error, OSError) and error.errno in _SHORTAGES) or isinstance(
+            error, _NOT_FROM_CELLS
+        )
         short = short or (isinstance(error, RuntimeError) and "start new thread" in str(error))
         reason = replaced or _BROKEN_FROM_INSIDE
         write_end_reason(boot.stacks_path, what if short else f"{what}; {reason}")

@@ -11,13 +11,14 @@ import threading
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.commands import TaskBoot
 from tfmagic.runs.folder import STDERR, attempt_mark
-from tfmagic.system import advice, files, memory
+from tfmagic.system import advice, files, memory, process_options
 from tfmagic.task import import_conditions, streams
 
 
 def prepare(boot: TaskBoot) -> None:
     """Set environment (but TF_CONFIG), folder, streams and signals, before any user code runs."""
     memory.be_killed_first()
+    process_options.obey(boot.options)
     os.environ.clear()
     os.environ.update({**import_conditions.set_by_imports, **boot.environ})
     advice.set_front_end(boot.front_end, boot.cluster)

@@ -13,6 +13,7 @@ from tfmagic.errors import ProtocolError
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import Origin, TaskBoot
 from tfmagic.runs.folder import RunFolder
+from tfmagic.system import process_options
 from tfmagic.system.own_code import OUR_FOLDER
 
 
@@ -64,6 +65,8 @@ class HostBoots:
 
     def _prepared(self, order: PrepareLaunch) -> TaskBoot:
         """Return the common boot with the environment, folder and modules of this host."""
+        if problem := process_options.find_problem(order.boot.options):
+            raise PermissionError(problem)
         boot = self._with_modules(order)
         self._host_environ, self._environs = _host_environ(), {}
         cwd = boot.cwd if os.path.isdir(boot.cwd) else str(self._run.folder)

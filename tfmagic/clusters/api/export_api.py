@@ -8,6 +8,7 @@ from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.export.folder import Export, check_folder, write_folder
 from tfmagic.clusters.export.program import Setup, choose, write_program
 from tfmagic.clusters.launch.checks import check
+from tfmagic.clusters.launch.given_options import other_than_default
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import ClusterShape, Shape
 
@@ -44,7 +45,8 @@ class Exports(ClusterBase):
         shape = _counted(running.shape)
         setup = Setup(title, shape, environ, repairs)
         program = write_program(chosen, others, self._main(), setup)
-        return write_folder(target, program, shape)
+        own = {name: getattr(settings, name) for name in settings.of_process.__struct_fields__}
+        return write_folder(target, program, shape, other_than_default(own))
 
 
 def _counted(shape: Shape) -> ClusterShape:

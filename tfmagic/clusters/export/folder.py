@@ -17,7 +17,8 @@ from typing import Any
 
 import tfmagic
 from tfmagic.clusters.export.program import TEMPLATES, Program
-from tfmagic.clusters.launch.arguments import ShapeOptions
+from tfmagic.clusters.launch.cluster_options import ShapeOptions, values_in
+from tfmagic.clusters.launch.given_options import NO_OPTIONS, GivenOptions, other_than_default
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec
 from tfmagic.serialization import user_modules
@@ -58,16 +59,21 @@ def check_folder(folder: Path) -> None:
         raise TfmagicError(f"{folder} is a file; name a folder")
 
 
-def write_folder(folder: Path, program: Program, shape: ClusterShape) -> Export:
+def write_folder(
+    folder: Path, program: Program, shape: ClusterShape, options: GivenOptions = NO_OPTIONS
+) -> Export:
     """Write everything into the folder, which is made; a former export there is replaced.
 
     Only the user can read it: what looks like a secret is left out, and not all secrets do.
+
+    Args:
+        options: Further options for `tfmagic run`, where it starts the program.
 
     Raises:
         TfmagicError: The folder has files of these names that no export has written. Nothing was written.
     """
     texts = {"main.py": program.text, "requirements.txt": _requirements(program)}
-    values = _values(folder, shape)
+    values = _values(folder, shape, options)
     texts |= {name: _template(name).substitute(values) for name in _FILLED}
     data, modules = _data(program.names.data), _modules(program)
     in_place = [name for name, file in modules.items() if _is_same(folder / name, file)]
@@ -181,14 +187,14 @@ def _template(name: str) -> Template:
     return Template((TEMPLATES / name).read_text("utf-8"))
 
 
-def _values(folder: Path, shape: ClusterShape) -> dict[str, Any]:
+def _values(folder: Path, shape: ClusterShape, options: GivenOptions) -> dict[str, Any]:
     """Return the value of each name in the templates."""
     tasks, leader = shape.tasks, shape.leader
     types = list(dict.fromkeys(task.type for task in tasks))
     counts = {kind: sum(task.type == kind for task in tasks) for kind in types}
     word = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).strip("-")[:40].strip("-")
     name = word if word[:1].isalpha() else f"job-{word}".strip("-")
-    asked = ShapeOptions(shape.workers, shape.ps, shape.chief, shape.evaluator)
+    asked = other_than_default(values_in(ShapeOptions, shape)).changed(**options.values)
     values = {
         "name": name,
         "image": f"registry.example.org/{name}:1",

@@ -6,12 +6,13 @@ run folder: kept.json ──→ RemoteBackend(resumes) ──→ KeptTask of eac
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tfmagic.backends.protocol import Backend
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.backends.remote.messages import KeptCell, KeptTask
+from tfmagic.clusters.launch.cluster_options import BackendOptions, ShapeOptions, TaskOptions, values_in
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError, TfmagicError
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, Spec, TaskId
@@ -183,22 +184,22 @@ def _texts(spec: Spec) -> dict[str, str]:
 
 def options_of(name: str, shape: ClusterShape, settings: TaskSettings) -> dict[str, Any]:
     """Return the arguments of `Cluster` for a kernel that attaches, but `env`: it can hold secrets."""
-    asked = settings.hosts
-    assert asked is not None
-    return {
-        **{name: value for name, value in asdict(shape).items() if name != "adds_chief"},
-        "name": name,
-        "backend": "ray",
-        "address": asked.address,
-        "placement": asked.placement,
-        "cpus_per_task": asked.cpus,
-        "resources": dict(asked.resources),
-        "keep": asked.keep_s,
-        "gpus_per_task": settings.gpus_per_task,
-        "keras": settings.keras,
-        "keras_fix": settings.keras_fix,
-        "auto_restart": settings.auto_restart,
+    hosts = settings.hosts
+    assert hosts is not None
+    asked = BackendOptions(
+        backend="ray",
+        address=hosts.address,
+        placement=hosts.placement,
+        cpus_per_task=hosts.cpus,
+        resources=dict(hosts.resources),
+        keep=hosts.keep_s,
+    )
+    values = {
+        **values_in(ShapeOptions, shape),
+        **values_in(BackendOptions, asked),
+        **values_in(TaskOptions, settings),
     }
+    return {"name": name, **{option: value for option, value in values.items() if option != "env"}}
 
 
 def resume_cells(kept: Iterable[KeptTask], opened: Mapping[int, OpenCell]) -> list[ResumedCell]:

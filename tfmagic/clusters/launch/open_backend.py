@@ -12,21 +12,24 @@ from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings, check_memory, computing_tasks, existing_folder
+from tfmagic.errors import LaunchError
 from tfmagic.protocol.cluster_spec import ClusterSpec, GivenSpec, Shape, Spec
 from tfmagic.runs import folder, kernels, orphans
 from tfmagic.runs.folder import RunFolder
-from tfmagic.system import notices
+from tfmagic.system import notices, process_options
 
 
 def check_room(
     shape: Shape, task_settings: TaskSettings, setting: Callable[[str], Any], freed_bytes: int = 0
 ) -> None:
-    """Raise an error if this machine has too little memory or too few GPUs for tasks here.
+    """Raise an error if tasks here would have too little memory or too few GPUs, or cannot obey an option.
 
     Args:
         freed_bytes: Memory that another cluster gives back before.
     """
     if task_settings.hosts is None:
+        if problem := process_options.find_problem(task_settings.of_process):
+            raise LaunchError(f"nothing was started: {problem}")
         is_warm = launcher_client.is_warm(task_settings.flavour)
         check_memory(shape, setting("task_bytes"), is_warm, freed_bytes)
         for task in computing_tasks(shape)[:1]:

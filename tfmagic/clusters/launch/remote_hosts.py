@@ -15,6 +15,7 @@ from tfmagic.backends.remote.messages import AgentSetup, HostFacts, HostRequest
 from tfmagic.backends.remote.own_modules import OwnModules
 from tfmagic.backends.remote.versions import describe_differences, own_versions
 from tfmagic.clusters.launch.arguments import PLACEMENTS, read_duration
+from tfmagic.clusters.launch.cluster_options import BackendOptions, options_in
 from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings, computing_tasks
@@ -29,28 +30,28 @@ from tfmagic.system.memory import format_bytes
 
 
 def request_of(
-    backend: str,
-    address: str | None,
-    placement: str | None,
-    cpus: float | None,
-    gpus: float | None,
-    resources: Mapping[str, float] | None,
+    asked: BackendOptions,
+    gpus: float | None = None,
     *,
-    keep: str | float | None = None,
+    default_backend: str = "local",
     default_address: str = "auto",
 ) -> HostRequest | None:
     """Return the request to the backend; None for processes of this machine.
+
+    Args:
+        gpus: Of each task that computes.
 
     Raises:
         BackendError: There is no such backend.
         ClusterSpecError: An argument makes no sense, or needs another backend.
     """
-    if backend == "local" and keep is not None:
+    backend, placement = asked.backend or default_backend, asked.placement
+    cpus, resources = asked.cpus_per_task, asked.resources
+    if backend == "local" and asked.keep is not None:
         raise ClusterSpecError("keep needs backend='ray': a process of this machine ends with its kernel")
     if backend == "local":
-        asked = resources or None  # `tfmagic run` gives empty ones
-        given = {"address": address, "placement": placement, "cpus_per_task": cpus, "resources": asked}
-        foreign = [name for name, value in given.items() if value is not None]
+        names = [option.name for option in options_in(BackendOptions) if option.name != "backend"]
+        foreign = [name for name in names if getattr(asked, name) not in (None, {})]
         if foreign:
             raise ClusterSpecError(f"{', '.join(foreign)} is for tasks on other machines: add backend='ray'")
         return None
@@ -62,11 +63,11 @@ def request_of(
         if count is not None and not (isinstance(count, int | float) and 0 <= count < float("inf")):
             raise ClusterSpecError(f"{name} is a number of 0 or more, not {count!r}")
     try:
-        keep_s = 0.0 if keep is None else read_duration(keep)
+        keep_s = 0.0 if asked.keep is None else read_duration(asked.keep)
     except ValueError as error:
         raise ClusterSpecError(f"keep: {error}") from None
     return HostRequest(
-        address or default_address,
+        asked.address or default_address,
         placement or "spread",
         1 if cpus is None else cpus,
         gpus or 0,

@@ -1,14 +1,17 @@
 """How the task processes of a cluster are made: settings, environment, and the memory that they need."""
 
+from __future__ import annotations
+
 import functools
 import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import structs
 
 from tfmagic.backends.import_variables import import_time_variables
@@ -16,6 +19,7 @@ from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.remote.messages import HostRequest
 from tfmagic.backends.simulated.hosts import NetworkRequest
 from tfmagic.backends.simulated.messages import address_of
+from tfmagic.clusters.launch.cluster_options import TaskOptions
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.protocol import module_origins
 from tfmagic.protocol.cluster_spec import GivenSpec, Shape, Spec, TaskId
@@ -23,6 +27,7 @@ from tfmagic.protocol.commands import MainScript, TaskBoot
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import advice, memory, notices
 from tfmagic.system.memory import format_bytes
+from tfmagic.system.process_options import ProcessOptions
 
 _INLINE = "module://matplotlib_inline.backend_inline"
 _OF_TENSORFLOW = ("TF_", "KERAS_", "XLA_", "GRPC_", "ABSL_")
@@ -35,9 +40,9 @@ NOT_REPAIRED = (
 Purpose = Literal["cells", "script", "plain"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskSettings:
-    """The settings of task processes; `tfmagic.Cluster` describes the first six.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings(TaskOptions):
+    """The settings of task processes: the options of a cluster that are for tasks, and what is no option.
 
     Attributes:
         purpose: Tasks for ``cells`` get all presets and repairs; with ``script``, the script starts its
@@ -52,12 +57,6 @@ class TaskSettings:
         ClusterSpecError: There is no such version of Keras, or `env` is no environment.
     """
 
-    env: Mapping[str, str] = field(default_factory=dict)
-    gpus_per_task: int | None = None
-    keras: int = 3
-    keras_fix: bool = True
-    auto_restart: int = 0
-    isolate: bool = False
     purpose: Purpose = "cells"
     task_env: Mapping[TaskId, Mapping[str, str]] = field(default_factory=dict)
     script: MainScript | None = None
@@ -85,10 +84,22 @@ class TaskSettings:
                     f"the environment cannot hold {name!r}: {value!r}; a name has no '=', and nothing a NUL"
                 )
 
+    @classmethod
+    def of(cls, own: TaskOptions, hosts: HostRequest | None, network: NetworkRequest | None) -> TaskSettings:
+        """Return the settings of the tasks of a cluster, on these hosts."""
+        return cls(
+            **{field.name: getattr(own, field.name) for field in fields(own)}, hosts=hosts, network=network
+        )
+
     @property
     def keep_s(self) -> float:
         """How long the tasks go on after the kernel has ended, in seconds; 0: they end with it."""
         return self.hosts.keep_s if self.hosts is not None else 0.0
+
+    @property
+    def of_process(self) -> ProcessOptions:
+        """The options that each task process obeys itself."""
+        return msgspec.convert(self, ProcessOptions, from_attributes=True)
 
     @property
     def flavour(self) -> Flavour:
@@ -188,6 +199,7 @@ class TaskSettings:
             is_plain=self.purpose == "plain",
             authkey=bytes(processes.current_process().authkey) if processes is not None else b"",
             origins=module_origins.find_origins(),
+            options=self.of_process,
             script=self.script,
             front_end=advice.front_end(),
             is_interactive=self.purpose == "cells" and bool(getattr(sys, "ps1", "") or sys.flags.interactive),

@@ -3,11 +3,10 @@
 import argparse
 import os
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from tfmagic.clusters.cluster import Cluster
-from tfmagic.clusters.launch.arguments import ShapeOptions, shape_of
+from tfmagic.clusters.launch.given_options import GivenOptions, given_options
 from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.cli.parsers import BAD_USAGE
@@ -21,7 +20,7 @@ _COLOURS = {Severity.FINE: "32", Severity.NOTE: "33", Severity.TROUBLE: "31"}
 def main(args: argparse.Namespace) -> int:
     """Print the findings. Return 1 if something will fail."""
     try:
-        case = case_of(shape_of(args, args.parser))
+        case = case_of(given_options(args, args.parser))
     except (BackendError, ClusterSpecError) as error:
         sys.stderr.write(f"{program_name()} doctor: {error}\n")
         return BAD_USAGE
@@ -37,12 +36,9 @@ def main(args: argparse.Namespace) -> int:
     return int(any(finding.severity is Severity.TROUBLE for finding in findings))
 
 
-def case_of(asked: ShapeOptions) -> Case:
+def case_of(asked: GivenOptions) -> Case:
     """Return the cluster that the options ask for, for a shell, with the presets of all settings."""
-    given = {option: value for option, value in asdict(asked).items() if value is not None}
-    return doctor.case_of(
-        None, Cluster(**{**given, "env": dict(asked.env), "resources": dict(asked.resources)})
-    )
+    return doctor.case_of(None, Cluster(**asked.values))
 
 
 def _has_colours(stream: Any) -> bool:

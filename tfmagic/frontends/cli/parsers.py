@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, NoReturn
 
 import tfmagic
-from tfmagic.clusters.launch.arguments import add_shape, parse_count, parse_seconds, refuse_unknown
+from tfmagic.clusters.launch.arguments import parse_count, parse_seconds, refuse_unknown
+from tfmagic.clusters.launch.given_options import add_options
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
 from tfmagic.system.advice import did_you_mean, program_name
 
@@ -77,7 +78,7 @@ def make_parser(command: str) -> Parser:
         case "run":
             _add_run(parser)
         case "doctor":
-            add_shape(parser, "the cluster to check for (default: two workers)", can_keep=False)
+            add_options(parser, "the cluster to check for (default: two workers)", can_keep=False)
             add("--json", action="store_true", help="for programs")
         case "status":
             add("--all", action="store_true", help="also clusters that have ended or died")
@@ -243,7 +244,7 @@ def _is_shape(word: str) -> bool:
 
 
 def _add_run(parser: Parser) -> None:
-    add_shape(parser, "the cluster (default: two workers)", can_keep=False)
+    add_options(parser, "the cluster (default: two workers)", can_keep=False)
     no_chief = "with --ps, no chief is added: worker-0 is the script's chief"
     add = parser.add_argument_group("the run").add_argument
     add("--no-chief", action="store_true", help=no_chief)

@@ -28,7 +28,7 @@ from typing import TextIO
 import tfmagic
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import Call
-from tfmagic.clusters.launch.arguments import shape_of
+from tfmagic.clusters.launch.given_options import given_options
 from tfmagic.clusters.launch.task_settings import existing_folder
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
@@ -145,10 +145,10 @@ class ScriptRun:
 
     def __init__(self, args: argparse.Namespace, signals: Signals, outlets: tuple[Outlet, Outlet]):
         self._args, self._signals, self._outlets = args, signals, outlets
-        options = shape_of(args, args.parser)
+        options = given_options(args, args.parser)
         case = case_of(options)
         assert isinstance(case.shape, ClusterShape)  # always, of a command line
-        self._shape, self._restarts = case.shape, options.auto_restart or 0
+        self._shape, self._restarts = case.shape, case.task_settings.auto_restart
         if args.no_chief:
             self._shape = replace(case.shape, chief=False, adds_chief=False)
         self._reason = StopReason.TASKS_ENDED
@@ -160,7 +160,7 @@ class ScriptRun:
             say(f"starting {self._shape}")
         task_settings = replace(case.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
         found = early_variables.of_script(args.target, args.is_module, {**os.environ, **task_settings.env})
-        task_settings = early_variables.obey(task_settings, found, options.keras)
+        task_settings = early_variables.obey(task_settings, found, options.values.get("keras"))
         unknown = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
         for text in early_variables.tell(unknown, again(args.target, args.is_module), set()):
             say(text)

@@ -39,6 +39,7 @@ _CHECKS: tuple[tuple[Callable[[Case], Iterator[Finding]], tuple[bool, ...], bool
     (machine.forks, _HERE, False),
     (machine.private_parts, _HERE, False),
     (machine.memory_room, _HERE, False),
+    (machine.options_of_tasks, _HERE, False),
     (machine.cores, _HERE, False),
     (machine.gpus, _HERE, False),
     (machine.open_files, _ALWAYS, True),

@@ -18,7 +18,7 @@ from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters.launch import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
 from tfmagic.frontends.doctor.findings import Case, Finding, note, parts_finding, refused, trouble
-from tfmagic.system import memory
+from tfmagic.system import memory, process_options
 from tfmagic.system.advice import Step, in_notebook, not_forked
 from tfmagic.system.memory import format_bytes, read_text
 from tfmagic.task.tensorflow import patches
@@ -69,6 +69,12 @@ def memory_room(case: Case) -> Iterator[Finding]:
     yield Finding(
         f"{what}; {case.shape} take {format_bytes(needed)} to begin with, and up to {fits} tasks fit"
     )
+
+
+def options_of_tasks(case: Case) -> Iterator[Finding]:
+    """Check whether this machine lets tasks obey their options, as a start does."""
+    if problem := process_options.find_problem(case.task_settings.of_process):
+        yield refused("an option of the tasks is forbidden here", problem)
 
 
 def cores(case: Case, cgroups: Path = _CGROUPS) -> Iterator[Finding]:

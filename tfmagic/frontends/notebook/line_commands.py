@@ -20,7 +20,8 @@ from IPython.display import display
 from tfmagic.backends.simulated.hosts import try_hosts
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.launch import remote_hosts
-from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
+from tfmagic.clusters.launch.arguments import parse_count
+from tfmagic.clusters.launch.given_options import GivenOptions
 from tfmagic.clusters.launch.open_backend import check_room
 from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import symptoms
@@ -47,7 +48,7 @@ _VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), _O
 
 
 @line_command("start", "start a cluster and wait until every task is ready", SHAPE)
-def _start(magics: NotebookClusters, name: str, shape: ShapeOptions) -> None:
+def _start(magics: NotebookClusters, name: str, shape: GivenOptions) -> None:
     cluster = magics.clusters.get(name)
     if cluster is not None and cluster.running:
         magics.refuse_other_shape(name, shape)
@@ -81,7 +82,7 @@ def _stop(magics: NotebookClusters, name: str, every: bool) -> None:
 
 
 @line_command("restart", "give all or the named tasks new processes at the same addresses", TASKS, SHAPE)
-def _restart(magics: NotebookClusters, name: str, shape: ShapeOptions, tasks: list[str]) -> None:
+def _restart(magics: NotebookClusters, name: str, shape: GivenOptions, tasks: list[str]) -> None:
     cluster = magics.known(name)
     if shape.given and tasks:
         raise UsageError("restart takes a new shape or names of tasks, not both")
@@ -93,7 +94,7 @@ def _restart(magics: NotebookClusters, name: str, shape: ShapeOptions, tasks: li
     print(f"tfmagic: cluster {name}: new processes for {reports.names_of(chosen)}")
 
 
-def _replace(magics: NotebookClusters, old: Cluster, shape: ShapeOptions) -> Cluster:
+def _replace(magics: NotebookClusters, old: Cluster, shape: GivenOptions) -> Cluster:
     """Start a cluster of this shape instead of another, which stays if this machine refuses the new one."""
     new, old_shape = magics.new_cluster(old.name, shape), magics.shapes[old.name]
     if new.task_settings.hosts is not None:
@@ -148,7 +149,7 @@ def _revive(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
     _ON,
     SHAPE,
 )
-def _all(magics: NotebookClusters, name: str, state: str | None, on: str | None, shape: ShapeOptions) -> None:
+def _all(magics: NotebookClusters, name: str, state: str | None, on: str | None, shape: GivenOptions) -> None:
     if state == "on":
         magics.start_shown(cluster := magics.cluster_for(name, shape, on))
         plain_cells.install(magics.shell, cluster.name, on)

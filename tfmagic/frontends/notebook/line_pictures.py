@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count
+from tfmagic.clusters.launch.arguments import parse_count
+from tfmagic.clusters.launch.given_options import NO_OPTIONS
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends import doctor, report
 from tfmagic.frontends.notebook.line_reports import find_run
@@ -82,7 +83,7 @@ def _report(
     magics: NotebookClusters, name: str, run_name: str | None, out: str | None, with_output: bool
 ) -> None:
     run = find_run(magics, name, run_name)
-    cluster = magics.clusters.get(name) or magics.new_cluster(name, ShapeOptions())
+    cluster = magics.clusters.get(name) or magics.new_cluster(name, NO_OPTIONS)
     if cluster.state is not None:
         cluster.write_records()
     path = Path(out).expanduser() if out else report.default_path(run)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.clusters.launch.arguments import ShapeOptions, parse_count, parse_seconds
+from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
+from tfmagic.clusters.launch.given_options import GivenOptions
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
@@ -259,7 +260,7 @@ def _show_record(record: CellRecord, run: RunFolder, limit_bytes: int) -> None:
     SHAPE,
     _JSON,
 )
-def _doctor(magics: NotebookClusters, name: str, shape: ShapeOptions, plain: bool) -> None:
+def _doctor(magics: NotebookClusters, name: str, shape: GivenOptions, plain: bool) -> None:
     """Look at this environment, for a cluster of the given shape or for the one that runs."""
     cluster = magics.clusters.get(name)
     if cluster is None or not cluster.running or shape.given:

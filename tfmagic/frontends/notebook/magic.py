@@ -13,7 +13,6 @@ Python code can do the same. Frames of tfmagic are cut out of what these methods
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -28,7 +27,8 @@ from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
-from tfmagic.clusters.launch.arguments import ShapeOptions
+from tfmagic.clusters.launch.cluster_options import OPTIONS, ShapeOptions, TaskOptions, values_in
+from tfmagic.clusters.launch.given_options import GivenOptions, other_than_default
 from tfmagic.errors import BackendError, ClusterSpecError
 from tfmagic.frontends import doctor, early_variables
 from tfmagic.frontends.notebook import (
@@ -68,7 +68,7 @@ class NotebookClusters:
     def __init__(self, shell: Any):
         self.shell = shell
         self.clusters: dict[str, Cluster] = {}
-        self.shapes: dict[str, ShapeOptions] = {}
+        self.shapes: dict[str, GivenOptions] = {}
         self.detached = detached_cells.DetachedJobs(shell)
 
     def run(self, line: str, cell: str | None) -> None:
@@ -182,7 +182,7 @@ class NotebookClusters:
         """Run the cell in a new cluster of each variant."""
         comparison = Comparison()
         for variant in variants_of(options.compare):
-            shape = dataclasses.replace(options.shape, **variant)
+            shape = options.shape.changed(**variant)
             name = re.sub(r"[^\w.+-]", "-", f"compare-{'-'.join(map(str, variant.values()))}")
             try:
                 cluster = self.new_cluster(name, shape)
@@ -204,7 +204,7 @@ class NotebookClusters:
 
     # -- which cluster --
 
-    def cluster_for(self, name: str, asked: ShapeOptions, on: Selector) -> Cluster:
+    def cluster_for(self, name: str, asked: GivenOptions, on: Selector) -> Cluster:
         """Return the running cluster that a line means, after a check of its shape; else a new one."""
         cluster = self.clusters.get(name)
         if cluster is not None and cluster.running:
@@ -227,47 +227,47 @@ class NotebookClusters:
             self.add(cluster, asked)
         return cluster
 
-    def _fresh_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
+    def _fresh_cluster(self, name: str, asked: GivenOptions) -> Cluster:
         """Return a new cluster for one cell; what the line leaves out is as in the running one."""
         running = self.clusters.get(name)
         if running is not None and running.running:
             asked = asked.completed(self.shapes[name])
         return self.new_cluster(name, asked)
 
-    def add(self, cluster: Cluster, asked: ShapeOptions) -> None:
+    def add(self, cluster: Cluster, asked: GivenOptions) -> None:
         """Make this the cluster of its name, and remember the shape that it was asked for."""
         shape = cluster.shape
         assert isinstance(shape, ClusterShape)  # always, of a line
         self.clusters[cluster.name] = cluster
-        self.shapes[cluster.name] = dataclasses.replace(
-            asked,
-            workers=shape.workers,
-            ps=shape.ps,
-            chief=shape.chief,
-            evaluator=shape.evaluator,
-            hosts=network.hosts if (network := cluster.task_settings.network) else None,
-        )
+        hosts = network.hosts if (network := cluster.task_settings.network) else None
+        tasks = values_in(ShapeOptions, shape)
+        counts = {**dict.fromkeys(tasks), **other_than_default(tasks).values}
+        self.shapes[cluster.name] = asked.changed(**counts, hosts=hosts)
 
-    def refuse_other_shape(self, name: str, asked: ShapeOptions) -> None:
+    def _present(self, name: str) -> GivenOptions:
+        """Return the options of a cluster: as it was asked for, with those that its tasks have."""
+        settings = self.clusters[name].task_settings
+        return self.shapes[name].changed(**values_in(TaskOptions, settings))
+
+    def refuse_other_shape(self, name: str, asked: GivenOptions) -> None:
         """Raise `UsageError` where the line asks for another shape than that of the running cluster."""
-        differs = " ".join(asked.disagreements(self.shapes[name]))
-        if differs:
+        if not asked.given:  # mostly
+            return
+        if differs := " ".join(asked.disagreements(self._present(name))):
             line = f"%tfcluster restart {' '.join(asked.words)}{reports.naming(name)}"
             raise UsageError(
                 f"cluster {name!r} runs with {self.clusters[name].shape}, which is not {differs}; leave the "
                 f"shape out to use it, or start it again with  {line}"
             )
 
-    def new_cluster(self, name: str, asked: ShapeOptions) -> Cluster:
-        given = {option: value for option, value in dataclasses.asdict(asked).items() if value is not None}
-        given |= {"env": dict(asked.env), "resources": dict(asked.resources) or None}
-        cluster = Cluster(**given, name=name, namespace=self.shell.user_ns)
+    def new_cluster(self, name: str, asked: GivenOptions) -> Cluster:
+        cluster = Cluster(**asked.values, name=name, namespace=self.shell.user_ns)
         if hasattr(self.shell, "kernel"):
             cluster.widget_page = WidgetPage(self.shell.kernel)
         return cluster
 
     def _start_for(
-        self, plan: CellPlan, cluster: Cluster, asked: ShapeOptions, goes_on: bool = True
+        self, plan: CellPlan, cluster: Cluster, asked: GivenOptions, goes_on: bool = True
     ) -> Generator[Starting, None, str]:
         """Start a cluster as `start_shown`, under the variables that its cell sets before its imports.
 
@@ -275,7 +275,9 @@ class NotebookClusters:
         """
         found = early_variables.of_cell(plan, cluster)
         if not cluster.running:
-            cluster.task_settings = early_variables.obey(cluster.task_settings, found, asked.keras)
+            cluster.task_settings = early_variables.obey(
+                cluster.task_settings, found, asked.values.get("keras")
+            )
             found = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
         display_id = yield from self._start_steps(cluster, goes_on)
         if found:
@@ -320,10 +322,7 @@ class NotebookClusters:
         view = choose_view("auto", self.shell, detached=True)
         page = WidgetPage(self.shell.kernel) if hasattr(self.shell, "kernel") else None
         cluster = attach(run, view=view, namespace=self.shell.user_ns, widget_page=page)
-        fields = [field.name for field in dataclasses.fields(ShapeOptions)]
-        known: dict[str, Any] = {name: kept[name] for name in fields if name in kept}
-        known["resources"] = tuple(kept["resources"].items())
-        self.add(cluster, ShapeOptions(**known))
+        self.add(cluster, other_than_default({name: kept[name] for name in OPTIONS if name in kept}))
         for job in cluster.resumed:
             self.detached.add(cluster, job, job.options.out or None)
         return cluster

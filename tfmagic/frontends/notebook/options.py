@@ -21,7 +21,8 @@ from IPython.core.error import UsageError
 
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
-from tfmagic.clusters.launch.arguments import ShapeOptions, add_shape, parse_seconds, refuse_unknown, shape_of
+from tfmagic.clusters.launch.arguments import parse_seconds, refuse_unknown
+from tfmagic.clusters.launch.given_options import GivenOptions, add_options, given_options
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends.notebook.comparison import Value, parse_axis
 from tfmagic.protocol.cluster_spec import check_name
@@ -74,7 +75,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--help", "-h", action="store_true", help="show this text")
         self._has_shape = SHAPE in options
         if self._has_shape:
-            add_shape(self, "shape, when no cluster runs yet (default: two workers)")
+            add_options(self, "shape, when no cluster runs yet (default: two workers)")
         group = self.add_argument_group(title) if title else self
         self._own = [group.add_argument(name, **how) for name, how in options if name != SHAPE[0]]
         self.positionals = [argument for argument in self._own if not argument.option_strings]
@@ -96,7 +97,7 @@ class Parser(argparse.ArgumentParser):
         refuse_unknown(words, self)
         found = self.parse_args(words)
         given = {action.dest: getattr(found, action.dest) for action in self._own}
-        return {**given, "shape": shape_of(found, self)} if self._has_shape else given
+        return {**given, "shape": given_options(found, self)} if self._has_shape else given
 
 
 # -- types of arguments ----------------------------------------------------------------------------
@@ -162,7 +163,7 @@ class CellLine:
     """The options of a ``%%tfcluster`` line; `cell_parser` explains each."""
 
     name: str  #: of the cluster
-    shape: ShapeOptions
+    shape: GivenOptions
     plan: CellPlan  #: without what the body says
     no_capture: bool
     fresh: bool
@@ -236,7 +237,7 @@ def parse_cell_line(line: str) -> CellLine:
     if how.on is not None and not str(how.on).strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
     axes = [axis for axis, _ in found.compare]
-    if found.compare and (found.fresh or any(getattr(found.shape, axis) is not None for axis in axes)):
+    if found.compare and (found.fresh or any(axis in found.shape.values for axis in axes)):
         parser.error(f"--compare brings its own {', '.join(axes)}; leave {_options_of(axes)} and --fresh out")
     if len(axes) != len(set(axes)):
         parser.error("--compare names each of workers, hosts and network once")
