@@ -208,7 +208,9 @@ def test_the_line_to_copy_reloads_what_has_constants_of_the_changed_module_too(n
     write(folder / "star_of.py", "from rates_of import *")
     write(folder / "calls_of.py", "import rates_of\nfrom rates_of import Rate, rate\nstate = []")
     notebook.run("from fit_of import fit\nfrom run_of import run\nimport calls_of, star_of")
-    notebook.run("%%tfcluster --workers 1 --view text\ncalls_of.state.append(1)\nprint(fit(), run(), star_of.RATE)")
+    notebook.run(
+        "%%tfcluster --workers 1 --view text\ncalls_of.state.append(1)\nprint(fit(), run(), star_of.RATE)"
+    )
     capfd.readouterr()
     write(folder / "rates_of.py", "RATE = 2\ndef rate(): return RATE\nclass Rate:\n    pass")
     notebook.run("%%tfcluster --view text\n1")

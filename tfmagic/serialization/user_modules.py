@@ -101,10 +101,9 @@ def _has_value_of(source: str, name: str) -> bool:
     taken = {each for home, _, each in names if home == source}
     if (module := sys.modules.get(source)) is None:  # only tasks have imported it: what it has is not known
         return any(not file_of(f"{source}.{each}") for each in taken)
-    values = {
-        each: v for each, v in vars(module).items() if each in taken or ("*" in taken and each[0] != "_")
-    }
-    return any(not isinstance(v, types.ModuleType) and not pickling.is_definition(v) for v in values.values())
+    taken |= {each for each in vars(module) if "*" in taken and not each.startswith("_")}
+    values = [value for each, value in vars(module).items() if each in taken]
+    return any(not isinstance(v, types.ModuleType) and not pickling.is_definition(v) for v in values)
 
 
 def module_of(value: object) -> str:
