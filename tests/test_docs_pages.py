@@ -27,6 +27,13 @@ def test_a_guide_begins_with_its_readers_and_ends_with_failures(name):
     )
 
 
+def test_the_page_on_security_names_each_process_that_listens_on_a_port():
+    page = (ROOT / "docs" / "security.md").read_text("utf-8")
+    (rule,) = [line for line in page.split("\n- ") if "listens on a port**" in line]
+    assert "TensorBoard" in rule and "`%tfcluster tensorboard`" in rule
+    assert re.search(r"\*\*TensorBoard\*\* .*listens on a port of 127\.0\.0\.1", page)
+
+
 def test_each_page_of_the_docs_has_its_place():
     placed = {name for part in PARTS.values() for name in part}
     assert {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"} <= placed

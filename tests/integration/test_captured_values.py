@@ -211,6 +211,8 @@ class Raising:
     def __init__(self, kind): self.kind = kind
     def __reduce__(self): raise self.kind(3)
 
+class OfNoKind(BaseException): pass
+
 class Arriving:
     def __getstate__(self): return {"a": 1}
     def __setstate__(self, state): raise SystemExit(4)
@@ -223,7 +225,9 @@ slider = ipywidgets.IntSlider()
 sliders = [slider]
 progress = tqdm.notebook.tqdm(total=2)
 
+import asyncio
 ending, closing, arriving, unclassed = Raising(SystemExit), Raising(GeneratorExit), Arriving(), Unclassed()
+cancelled, of_no_kind, inside = Raising(asyncio.CancelledError), Raising(OfNoKind), {"x": [Raising(OfNoKind)]}
 """
 REFUSED = {
     "log": "an open file",
@@ -239,6 +243,9 @@ REFUSED = {
     "unloadable": "ValueError: will not load",
     "ending": "SystemExit: 3",
     "closing": "GeneratorExit: 3",
+    "cancelled": "CancelledError: 3",
+    "of_no_kind": "OfNoKind: 3",
+    "inside": "['x'][0] (Raising): OfNoKind: 3",
     "arriving": "it cannot be unpickled there: SystemExit: 4",
     "slider": "a widget belongs to the page of the process that made it; make it in the cell",
     "sliders": "[0] (IntSlider): a widget belongs to the page",

@@ -137,6 +137,31 @@ def test_a_strategy_that_fails_to_start_loses_nothing(notebook):
     assert after(notebook, "float(v)") == 7.0
 
 
+@pytest.mark.parametrize("ending", ["in the cell", "by it", "before the meeting"])
+def test_a_change_right_after_a_strategy_that_failed_to_start_is_kept(notebook, ending):
+    notebook.run(
+        "%%tfcluster --workers 2\nimport tensorflow as tf\nv = tf.Variable(7.0)\nsame = v.assign(8.0)"
+    )
+    failing = "tf.distribute.MultiWorkerMirroredStrategy()\n"
+    change = "v.assign_add(1.0)\nsame.assign_add(1.0)\n"
+    if ending == "in the cell":
+        notebook.run(f"%%tfcluster --on worker-0\ntry:\n    {failing}except Exception:\n    pass\n{change}")
+    else:
+        if ending == "before the meeting":  # as by an interrupt at that moment
+            failing = (
+                "from tensorflow.python.eager import context\n"
+                "context.context().configure_collective_ops('/job:worker/replica:0/task:0')\nraise KeyError\n"
+            )
+        with pytest.raises(Exception, match="worker-1 does not run this cell" if ending == "by it" else None):
+            notebook.run(f"%%tfcluster --on worker-0\n{failing}")
+        notebook.run(f"%%tfcluster --on worker-0\n{change}")
+    notebook.run("%%tfcluster --on worker-0 --out r\nfloat(v), float(same)")
+    assert notebook.ns["r"].of("worker") == [(10.0, 10.0)]
+    notebook.run(STRATEGY)
+    notebook.run("%%tfcluster --out r\nv.assign_add(1.0)\nfloat(v)")
+    assert notebook.ns["r"].of("worker") == [11.0, 9.0]
+
+
 def test_an_open_summary_writer_is_named_and_a_closed_one_is_not(notebook, tmp_path):
     notebook.ns["folder"] = str(tmp_path)
     notebook.run(

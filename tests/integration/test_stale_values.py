@@ -201,6 +201,32 @@ def test_a_module_of_which_only_constants_are_imported_is_named_and_reloaded_fir
     assert "(2, 2)" in notebook.run("%%tfcluster --view text\nprint(fit())")
 
 
+def test_the_line_to_copy_reloads_what_has_constants_of_the_changed_module_too(notebook, folder, capfd):
+    write(folder / "rates_of.py", "RATE = 1\ndef rate(): return RATE\nclass Rate:\n    pass")
+    write(folder / "fit_of.py", "from rates_of import RATE as R\ndef fit(): return R")
+    write(folder / "run_of.py", "from fit_of import R\nimport rates_of\ndef run(): return R, rates_of.RATE")
+    write(folder / "star_of.py", "from rates_of import *")
+    write(folder / "calls_of.py", "import rates_of\nfrom rates_of import Rate, rate\nstate = []")
+    notebook.run("from fit_of import fit\nfrom run_of import run\nimport calls_of, star_of")
+    notebook.run(
+        "%%tfcluster --workers 1 --view text\ncalls_of.state.append(1)\nprint(fit(), run(), star_of.RATE)"
+    )
+    capfd.readouterr()
+    write(folder / "rates_of.py", "RATE = 2\ndef rate(): return RATE\nclass Rate:\n    pass")
+    notebook.run("%%tfcluster --view text\n1")
+    line = capfd.readouterr().err.strip().rpartition(":  ")[2]
+    assert line == "%tfcluster reload rates_of fit_of star_of run_of"
+    notebook.run(line)
+    look = "%%tfcluster --view text\nprint(fit(), run(), calls_of.rate(), calls_of.state, star_of.RATE)"
+    assert "2 (2, 2) 2 [1] 2" in notebook.run(look)
+    write(folder / "rates_of_tasks.py", "RATE = 1")  # which the notebook has not imported
+    write(folder / "fit_of_tasks.py", "from rates_of_tasks import RATE")
+    notebook.run("%%tfcluster --view text\nimport fit_of_tasks")
+    write(folder / "rates_of_tasks.py", "RATE = 2")
+    notebook.run("%%tfcluster --view text\n1")
+    assert "%tfcluster reload rates_of_tasks fit_of_tasks\n" in capfd.readouterr().err
+
+
 def test_a_member_of_an_enum_that_was_sent_is_the_class_member_after_a_reload(notebook, folder):
     enum = "import enum\nclass Kind(enum.Enum):\n    A = 'a'\n    def text(self): return {number}\n"
     write(folder / "lib_kinds.py", enum.format(number=1))

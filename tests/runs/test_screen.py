@@ -57,6 +57,14 @@ def patched(pieces):
         (b"a", ["a"]),
         (b"a\n", ["a", ""]),
         ("a\u202eb\u2028c\u200b\ufeff\n".encode(), [r"a\u202eb\u2028c\u200b\ufeff", ""]),
+        (
+            "a\u034fb\U000e0041\U000e007f\u3164\uffa0\ufff9\n".encode(),
+            [r"a\u034fb\U000e0041\U000e007f\u3164\uffa0\ufff9", ""],
+        ),
+        (
+            "\u115fx\u17b4y\U0001d173ㅏﾠ각ក葛󠄀\n".encode(),
+            [r"\u115fx\u17b4y\U0001d173" + "ㅏ" + r"\uffa0" + "각ក葛󠄀", ""],
+        ),
         ("👨\u200d👩 “x”\n".encode(), ["👨\u200d👩 “x”", ""]),
         (b"a\n\nb", ["a", "", "b"]),
         (b"a\r\nb\r\n", ["a", "b", ""]),

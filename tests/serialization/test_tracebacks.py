@@ -513,6 +513,53 @@ class Unknowing(Exception):
         raise KeyError(name)
 
 
+class Sealed(type):
+    def __getattribute__(cls, name):
+        raise RuntimeError(name)
+
+
+class Nameless(type):
+    __name__ = property(lambda cls: 1 / 0)
+
+
+class Homeless(type):
+    __module__ = property(lambda cls: 1 / 0)
+
+
+class Rootless(type):
+    __mro__ = property(lambda cls: 1 / 0)
+
+
+@pytest.mark.parametrize("meta", [Sealed, Nameless, Homeless, Rootless])
+def test_a_metaclass_that_makes_the_names_of_its_classes_raise_hides_nothing(meta):
+    kind = meta("Kind", (ValueError,), {})
+    error = raised(kind("the text"))
+    packed = tracebacks.pack_error(error, {}, lambda name: False, "worker-1")
+    assert (packed.type_name, packed.message) == ("Kind", "the text")
+    assert "in raised" in packed.text and packed.text.endswith("Kind: the text\n")
+    assert exceptions.describe(error) == "Kind: the text"
+    assert not interrupts.is_interrupt(error)
+    assert not hints.find_hint(packed).advice
+    shown = "".join(traceback.format_exception(tracebacks.unpack_error(packed, HERE)))
+    assert "raise error" in shown and "Kind: the text" in shown and "raised on worker-1" in shown
+
+
+class Ending(Exception):
+    """It ends the process that asks for its text, its arguments or its pickle."""
+
+    def __repr__(self):
+        raise SystemExit(1)
+
+    __str__ = __reduce_ex__ = args = property(lambda self: sys.exit(2))
+
+
+def test_a_class_whose_pickling_ends_the_process_is_reported_like_another():
+    packed = tracebacks.pack_error(raised(Ending("x")), {}, lambda name: False, "worker-1")
+    assert packed.type_name == "Ending" and packed.message == "<Ending whose str() raised SystemExit>"
+    shown = "".join(traceback.format_exception(tracebacks.unpack_error(packed, HERE)))
+    assert "raise error" in shown and "whose str() raised SystemExit" in shown
+
+
 @pytest.mark.parametrize("kind", [Hostile, Locked, Unknowing])
 def test_a_class_that_makes_its_dunders_raise_is_reported_nevertheless(kind):
     packed = tracebacks.pack_error(raised(kind("the text")), {}, lambda name: False, "worker-1")

@@ -8,6 +8,7 @@ from tfmagic.errors import CaptureError
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import culprits, packing, pickling
 from tfmagic.serialization.capture import used_by
+from tfmagic.system import time_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ def _pack_call(call: Any, main: Mapping[str, Any]) -> PackedCall:
     try:
         pickled = pickling.dumps(call, main, link)
         packed = packing.pack(pickled)
-    except culprits.RAISED as error:
+    except BaseException as error:  # the user's own __reduce__ can raise anything
+        time_limits.raise_if_stopped(error)
         error.__traceback__ = pickling.frames_below(error.__traceback__)
         for label, part in _parts_of(call):
             if problem := culprits.problem_of(part, main):

@@ -42,6 +42,7 @@ from tfmagic.serialization import (
 from tfmagic.serialization.all_names import ALL_NAMES, names_asked_by
 from tfmagic.serialization.free_names import global_names
 from tfmagic.serialization.task_names import NOTHING, Captured, TaskNames, Variable
+from tfmagic.system import time_limits
 from tfmagic.system.advice import Step, in_notebook
 from tfmagic.system.memory import format_bytes
 
@@ -188,10 +189,10 @@ def _examine(
                 found[name] = before
             else:
                 is_new = True
-                found[name] = _examine_one(name, value, main, None if is_pushed else limit, version)
-                if is_definition and not found[name].problem:
-                    known[name] = found[name]
-        except culprits.RAISED as error:  # a class that raises for `isinstance`, for a comparison
+                found[name] = now = _examine_one(name, value, main, None if is_pushed else limit, version)
+                known |= {name: now} if is_definition and not now.problem else {}
+        except BaseException as error:  # a class that raises for `isinstance`, for a comparison
+            time_limits.raise_if_stopped(error)
             found[name] = Variable(name, value, None, 0, problem=culprits.describe(error))
             if refuses:
                 _refuse([found[name]], (), 0)
@@ -264,7 +265,8 @@ def _examine_one(
         return Variable(
             name, value, None, max(_estimate_bytes(value), (limit_bytes or 0) + 1), problem="size"
         )
-    except culprits.RAISED as error:  # the user's own __reduce__ can raise anything
+    except BaseException as error:  # the user's own __reduce__ can raise anything
+        time_limits.raise_if_stopped(error)
         return Variable(name, value, None, 0, problem=culprits.explain(value, culprits.describe(error), main))
     if version is None and limit_bytes is not None:  # what is pushed is sent in any case
         digest = hashlib.sha256(pickled.stream)

@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfmagic.serialization import pickling, process_bound
+from tfmagic.system import time_limits
 from tfmagic.system.advice import in_notebook
-
-RAISED = (Exception, SystemExit, GeneratorExit)
-"""What the user's classes can raise while they are pickled; KeyboardInterrupt is the user."""
 
 _DEPTH = 8
 _PARTS = 200  # of one value
@@ -48,7 +46,8 @@ def problem_of(value: object, main: Mapping[str, Any]) -> str:
     """Return why a value cannot be pickled, or ""."""
     try:
         pickling.dumps(value, main, lambda name: True)
-    except RAISED as error:
+    except BaseException as error:  # the user's own __reduce__ can raise anything
+        time_limits.raise_if_stopped(error)
         return describe(error)
     return ""
 

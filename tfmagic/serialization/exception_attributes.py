@@ -9,6 +9,11 @@ def of_python(error: BaseException, name: str) -> Any:
     return getattr(BaseException, name).__get__(error)
 
 
+def of_class(value: object, name: str) -> Any:
+    """Return an attribute of the class of an object, such as its name, past the metaclass."""
+    return type.__dict__[name].__get__(type(value))
+
+
 def own(error: BaseException) -> dict[str, Any]:
     """Return the `__dict__` of an exception, past its class."""
     found = BaseException.__dict__["__dict__"].__get__(error)

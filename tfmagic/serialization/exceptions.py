@@ -20,6 +20,7 @@ from tfmagic.serialization import frame_variables, pickling
 from tfmagic.serialization.exception_attributes import add_note as add_note
 from tfmagic.serialization.exception_attributes import encodable as encodable
 from tfmagic.serialization.exception_attributes import notes_of as notes_of
+from tfmagic.serialization.exception_attributes import of_class as of_class
 from tfmagic.serialization.exception_attributes import of_python as of_python
 from tfmagic.serialization.exception_attributes import own as own
 from tfmagic.serialization.exception_attributes import put as put
@@ -44,11 +45,12 @@ Trip = Callable[[Any], tuple[Any, bytes]]
 
 def describe(error: BaseException) -> str:
     """Return the class and the message of an exception, whose `str()` can raise."""
+    name: str = of_class(error, "__name__")
     try:
         text = str(error)
-        return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return f"{name}: {text}" if text else name
     except BaseException:  # of its class
-        return type(error).__name__
+        return name
 
 
 def can_be_shown(error: Any) -> bool:
@@ -84,7 +86,7 @@ def clip(text: str, limit: int) -> str:
 
 def pack_object(error: BaseException, message: str, trip: Trip) -> tuple[bytes | None, list[str]]:
     """Return the pickled exception, or None if it cannot travel; and notes on its parts that stay."""
-    said = type(error).__qualname__ + message
+    said = of_class(error, "__qualname__") + message
     if encodable(said) != said:  # the kernel could not send its reply
         return None, []
     attributes = own(error)
@@ -96,9 +98,9 @@ def pack_object(error: BaseException, message: str, trip: Trip) -> tuple[bytes |
                 return time_limits.call(survive, _OBJECT_S), notes
             except time_limits.TookTooLong:
                 break
-            except Exception:  # the class' own pickling can raise anything; the next form might travel
+            except BaseException:  # the class' own pickling can raise anything; the next form might travel
                 continue
-    except Exception:  # of a class that makes its attributes raise
+    except BaseException:  # of a class that makes its attributes raise
         pass
     finally:
         attributes.update(noted)
@@ -128,7 +130,7 @@ def _survive(form: Any, error: BaseException, message: str, trip: Trip) -> bytes
     """Return the pickle of a form. Raise if another class or message comes back."""
     again, stream = trip(form)
     again = unwrap(again)
-    if type(again).__qualname__ != type(error).__qualname__:
+    if of_class(again, "__qualname__") != of_class(error, "__qualname__"):
         raise TypeError("it came back as something else")
     text = str(again)
     if not (text == message if len(message) <= MAX_SHOWN else len(text) <= 2 * MAX_SHOWN):
@@ -193,7 +195,8 @@ def _note_of_stayed(stayed: Mapping[Any, Any]) -> list[str]:
 
 
 def _nearest_builtin(cls: type) -> Any:
-    return next(c for c in cls.__mro__ if c.__module__ == "builtins")
+    bases = type.__dict__["__mro__"].__get__(cls)
+    return next(c for c in bases if type(c) is type and c.__module__ == "builtins")
 
 
 # ---- in the notebook ----------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from types import FrameType
 from typing import Any
 
-from tfmagic.serialization.exception_attributes import encodable
+from tfmagic.serialization.exception_attributes import encodable, of_class
 from tfmagic.system import time_limits
 from tfmagic.system.advice import Step
 
@@ -155,5 +155,6 @@ class _Text(reprlib.Repr):
 
 def _without_text(value: Any, error: BaseException) -> RemoteLocal:
     is_late = isinstance(error, time_limits.TookTooLong)
-    why = str(error) if is_late else f"raised {type(error).__qualname__}"
-    return RemoteLocal(type(value).__qualname__, f"<{type(value).__qualname__}: repr() {why}>")
+    name, raised = (of_class(each, "__qualname__") for each in (value, error))
+    why = str(error) if is_late else f"raised {raised}"
+    return RemoteLocal(name, f"<{name}: repr() {why}>")

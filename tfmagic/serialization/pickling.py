@@ -40,7 +40,7 @@ from tfmagic.serialization import (
     tensorflow_values,
 )
 from tfmagic.serialization.own_dill import dill
-from tfmagic.system import advice, own_code
+from tfmagic.system import advice, own_code, time_limits
 
 IMMUTABLES = (int, float, complex, str, bytes, bool, type(None))
 CONSTANTS = (types.ModuleType, *IMMUTABLES)
@@ -181,10 +181,10 @@ class Pickler(dill.Pickler):  # dill is untyped
         trial = Pickled(self._pickled.main, self._pickled.linkable, self._pickled.limit_bytes)
         try:
             Pickler(trial, self._for_notebook, self._refuse, self._tried | {id(whole)}).dump(part)
-        except TooLarge:
-            return ""  # the whole value is refused for its size
-        except Exception as error:  # the user's own __reduce__ can raise anything
-            return f"{type(error).__name__}: {error}"
+        except BaseException as error:  # the user's own __reduce__ can raise anything
+            time_limits.raise_if_stopped(error)
+            if not isinstance(error, TooLarge):  # for its size the whole value is refused
+                return f"{type(error).__name__}: {error}"
         return ""
 
 

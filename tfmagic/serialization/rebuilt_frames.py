@@ -18,6 +18,7 @@ from typing import Any
 import tblib
 
 from tfmagic.protocol.module_origins import original_path
+from tfmagic.serialization.exception_attributes import of_class
 from tfmagic.serialization.frame_variables import RemoteLocal
 from tfmagic.system import own_code
 
@@ -60,7 +61,7 @@ def _describe(entry: TracebackType, copies: Copies) -> PlainFrame:
 
 def _text_of_missing(names: Iterable[str], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a text for each parameter, in case it was not copied: IPython shows all or none of them."""
-    kinds = {name: type(values[name]).__qualname__ for name in names if name in values}
+    kinds = {name: of_class(values[name], "__qualname__") for name in names if name in values}
     return {name: RemoteLocal(kind, f"<{kind}>") for name, kind in kinds.items()}
 
 

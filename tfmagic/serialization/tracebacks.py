@@ -30,7 +30,7 @@ from tfmagic.serialization import (
     rebuilt_frames,
     tensorflow_values,
 )
-from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, encodable, of_python, put
+from tfmagic.serialization.exceptions import MAX_SHOWN, Trip, clip, encodable, of_class, of_python, put
 from tfmagic.system import own_code, time_limits
 
 _MAX_CHAIN = 20  # a longer chain of causes is a loop or a recursion
@@ -65,8 +65,9 @@ def pack_error(
         return _pack(error, main, linkable, where, cell_file, keep)
     except BaseException as broken:  # a class that makes even its dunders raise
         name = _name(error)
-        message = f"<{name}, which could not be packed: {type(broken).__qualname__}>"
-        text = f"{_format_frames(of_python(error, '__traceback__'))}{name}: {message}\n"
+        message = f"<{name}, which could not be packed: {_name(broken)}>"
+        frames = own_code.without_leading(of_python(error, "__traceback__"))
+        text = f"{_format_frames(frames)}{name}: {message}\n"
         return PackedError(name, message, text, None, where, ((name, message),))
 
 
@@ -183,7 +184,7 @@ def _part(
         "type_name": _name(error),
         "message": clip(encodable(message), MAX_SHOWN),
         "text": _format(error, own_code.without_handler(whole) or whole, message),
-        "bases": [(base.__module__, base.__qualname__) for base in type(error).__mro__],
+        "bases": _bases_of(error),
         "frames": rebuilt_frames.describe(entries, variables),
         "notes": _notes(error) + stayed + lost,
         "cause": parts.get(id(of_python(error, "__cause__"))),
@@ -227,7 +228,13 @@ def _notes(error: BaseException) -> list[str]:
 
 
 def _name(error: BaseException) -> str:
-    return encodable(type(error).__qualname__)
+    return encodable(of_class(error, "__qualname__"))
+
+
+def _bases_of(error: BaseException) -> list[tuple[Any, str]]:
+    """Return the module and the name of each class of an exception, past their metaclasses."""
+    module, name = (type.__dict__[each].__get__ for each in ("__module__", "__qualname__"))
+    return [(module(base), name(base)) for base in of_class(error, "__mro__")]
 
 
 def _message(error: BaseException) -> str:
@@ -235,8 +242,8 @@ def _message(error: BaseException) -> str:
         return str(time_limits.call(lambda: str(error), _TEXT_S))
     except BaseException as broken:  # the user's own __str__
         late = isinstance(broken, time_limits.TookTooLong)
-        how = "took too long" if late else f"raised {type(broken).__name__}"
-        return f"<{type(error).__qualname__} whose str() {how}>"
+        how = "took too long" if late else f"raised {of_class(broken, '__name__')}"
+        return f"<{_name(error)} whose str() {how}>"
 
 
 def _format(error: BaseException, frames: TracebackType | None, message: str = "") -> str:

@@ -82,6 +82,30 @@ def names_imported(source: str, package: str = "") -> frozenset[str]:
     return frozenset(found)
 
 
+def with_values_of(changed: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the modules among `names` that have values of changed ones, as by ``from settings import RATE``.
+
+    Those that have them from such a module come after it. Functions and classes are changed in place.
+    """
+    found, left = list(changed), sorted({*names}.difference(changed))
+    first = len(found)
+    for source in found:  # it grows
+        found += (more := [name for name in left if _has_value_of(source, name)])
+        left = [name for name in left if name not in more]
+    return found[first:]
+
+
+def _has_value_of(source: str, name: str) -> bool:
+    package = name if os.path.basename(file_of(name)) == "__init__.py" else name.rpartition(".")[0]
+    names = [each.rpartition(".") for each in _names_imported_by(file_of(name), package)]
+    taken = {each for home, _, each in names if home == source}
+    if (module := sys.modules.get(source)) is None:  # only tasks have imported it: what it has is not known
+        return any(not file_of(f"{source}.{each}") for each in taken)
+    taken |= {each for each in vars(module) if "*" in taken and not each.startswith("_")}
+    values = [value for each, value in vars(module).items() if each in taken]
+    return any(not isinstance(v, types.ModuleType) and not pickling.is_definition(v) for v in values)
+
+
 def module_of(value: object) -> str:
     """Return the name of the module that a value is, or from which it or its class comes; "" if none."""
     if isinstance(value, types.ModuleType):

@@ -27,6 +27,7 @@ from tfmagic.serialization import (
     tensorflow_values,
 )
 from tfmagic.serialization.free_names import global_names
+from tfmagic.system import time_limits
 
 _stand_in = len  # takes one argument, and is found by its name
 
@@ -60,7 +61,8 @@ def version_of(definition: Any, main: Mapping[str, Any], limit_bytes: int) -> Ve
     except pickling.TooLarge:
         contents.parts.append(unique := object())
         digest.add(b"too large %d" % id(unique))
-    except (Exception, SystemExit, GeneratorExit):  # nested too deeply, for example: as far as it was read
+    except BaseException as error:  # nested too deeply, for example: as far as it was read
+        time_limits.raise_if_stopped(error)
         digest.add(b"incomplete")
     return Version(digest.take(), contents.parts)
 
@@ -122,7 +124,8 @@ class _Contents(pickle.Pickler):
             reduced = self._reduced(obj)
         except pickling.TooLarge:
             raise
-        except (Exception, SystemExit, GeneratorExit):  # of the user's classes; or it cannot be pickled
+        except BaseException as error:  # of the user's classes; or it cannot be pickled
+            time_limits.raise_if_stopped(error)
             return self._identity(obj)
         return self._identity(obj) if isinstance(reduced, str) else reduced
 

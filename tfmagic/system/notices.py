@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from typing import TextIO
 
 _said: list[str] = []
 _passing: list[str] = []
@@ -19,23 +20,28 @@ def say(text: str, *, is_error: bool = True) -> None:
     if is_error:
         tell(text)
     else:
-        print(text)
+        _show(text, sys.stdout)
 
 
 def tell(text: str) -> None:
-    """Print text and a line end on the error stream.
+    """Print text and a line end on the error stream."""
+    _show(text.removesuffix("\n"), sys.stderr)
+
+
+def _show(text: str, stream: TextIO | None, flush: bool = False) -> None:
+    """Print text and a line end.
 
     A stream that takes nothing (a full disk, a pipe without a reader, a closed stream) raises nothing here: a
     sentence that is not shown must not end what it speaks of.
     """
     with contextlib.suppress(OSError, ValueError):
-        print(text.removesuffix("\n"), file=sys.stderr)
+        print(text, file=stream, flush=flush)
 
 
 def say_now(text: str) -> None:
     """Print a sentence that is true only now, or uninteresting when the cell has ended."""
     _passing.append(text)
-    print(text, flush=True)
+    _show(text, sys.stdout, flush=True)
 
 
 def have_passed() -> bool:

@@ -21,6 +21,15 @@ class _Abandoned(BaseException):
     """Raised inside an abandoned call; an `except Exception` of the user's does not stop it."""
 
 
+def raise_if_stopped(error: BaseException) -> None:
+    """Raise an error again that comes from outside of the code that ran: Ctrl-C, or an abandoned call.
+
+    For handlers of BaseException around code of the user's, which can raise everything else.
+    """
+    if issubclass(type(error), KeyboardInterrupt | _Abandoned):
+        raise error
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The value of a call, or what it raised."""

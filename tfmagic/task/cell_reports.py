@@ -114,7 +114,8 @@ class Reports:
         where = self._where()
         interrupted = interrupts.is_interrupt(error)
         collectives.end_background()
-        explained = type(error).__name__ == "DataLossError" and _explain_data_loss(error, seconds)
+        is_data_loss = exceptions.of_class(error, "__name__") == "DataLossError"
+        explained = is_data_loss and _explain_data_loss(error, seconds)
         if reason := collectives.explain(error):
             explained = True
             exceptions.add_note(error, f"hint: {reason}")

@@ -25,11 +25,13 @@ def warn_of_old_modules(variables: TaskVariables, prepared: Prepared, runs_here:
     names = ", ".join(sorted(found))
     files = ", ".join(sorted({os.path.basename(user_modules.file_of(name)) for name in found}))
     where = ", ".join(task.name for task in tasks)
+    known = {name for each in variables.names_of(prepared.attempts).values() for name in each.modules}
+    step = Step("reload", *sorted(found), *user_modules.with_values_of(sorted(found), known))
     if runs_here:
         why = f"changed after {where} imported it, and the old version runs there"
     else:
         why = f"changed after {where} got copies of this notebook's files, which they import"
-    notices.say(f"tfmagic: {names}: {files} {why}:  {Step('reload', *sorted(found))}")
+    notices.say(f"tfmagic: {names}: {files} {why}:  {step}")
 
 
 def check_names(modules: Iterable[Any]) -> None:

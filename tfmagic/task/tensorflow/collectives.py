@@ -60,6 +60,7 @@ class Collectives(CellPart):
     def begin(self, cell: RunCell) -> None:
         """Note whether the strategies that were made before can go on."""
         self.stopped_before = self.stopped
+        new_context.start_alone()
 
 
 STATE = Collectives()
@@ -104,13 +105,14 @@ def meeting_before(
             enable_collectives(self, server_def)
         elif self._context_handle is None:
             try:
-                meet(FIRST_STRATEGY, members)  # holds interrupts back from when it opens
-            except BaseException:  # also an interrupt: the next strategy is the first one again
-                self._collective_leader = None
-                raise
-            try:
-                if boot.task != boot.leader:
-                    _wait_for_port(server_def, boot.leader)
+                try:
+                    meet(FIRST_STRATEGY, members)  # holds interrupts back from when it opens
+                    if boot.task != boot.leader:
+                        _wait_for_port(server_def, boot.leader)
+                except BaseException:  # also an interrupt: the next strategy is the first one again
+                    self._collective_leader = None
+                    new_context.start_alone()
+                    raise
                 enable_collectives(self, server_def)
                 self.ensure_initialized()  # TensorFlow's next call
             finally:

@@ -75,6 +75,21 @@ def replace_context() -> Any:
     return new
 
 
+def start_alone() -> None:
+    """Start the new context without peers, if no strategy has. The program's objects move to it.
+
+    An op that started it would already hold a variable's handle of the old context, and change that in vain.
+    """
+    if not _waiting:
+        return
+    from tensorflow.python.eager import context
+
+    current = context._context
+    if current is not None and current._context_handle is None and current._collective_ops_server_def is None:
+        current._collective_leader = None  # the next strategy is the first one again
+        current.ensure_initialized()
+
+
 def _start(context: Any) -> None:
     """Start the context, which waits for its peers, and write the objects to it."""
     type(context).ensure_initialized(context)

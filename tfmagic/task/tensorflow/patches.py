@@ -139,6 +139,7 @@ TABLE = PatchTable(
         (
             f"{_CONTEXT}:Context.configure_collective_ops(collective_leader)",
             f"{_CONTEXT}:Context.__init__ uses _context_handle, _soft_device_placement, _visible_device_list",
+            f"{_CONTEXT}:Context.__init__ uses _collective_leader, _collective_ops_server_def",
             f"{_CONTEXT}:_reset_context()",
             f"{_CONTEXT}:Context.ensure_initialized()",
             f"{_CONTEXT}:Context._set_global_seed uses _seed, _rng",
