@@ -383,12 +383,14 @@ _TOGETHER = {  # much of the other rows in few programs
         "repaired",
         quick=True,
     ),
-    "scalar loss of classes": Row(
+    "classes, one row predicted": Row(
         Program(
             loss="lambda y, p: tf.reduce_mean((y - p) ** 2)",
             metrics="['auc']",
             setup=_CLASSES,
-            model=_SIGMOID,
+            model=_SIGMOID.replace("[", "[layers.Lambda(lambda it: keras.ops.add(it, it)), ", 1),
+            call="history = model.fit(data, epochs=2, verbose=0).history\n"
+            "history['predicted'] = model.predict(x[:1], verbose=0)",
         ),
         "repaired",
         "scalar-loss",
@@ -629,6 +631,15 @@ ROWS: dict[str, Row] = {
         Program(setup=_PARTS, call=_UNLIKE, data="None", rows=32, metrics="['mae', metrics.R2Score()]"),
         "repaired",
         quick=True,
+    ),
+    "one row predicted": Row(
+        Program(
+            setup=_SEQUENCES,
+            model=_LSTM,
+            call="history = {{'predicted': [model.predict(x[:1], verbose=0), model.predict(x[:5], batch_size=2, verbose=0)]}}",
+            rows=8,
+        ),
+        "repaired",
     ),
     "evaluate": Row(
         Program(
