@@ -58,29 +58,38 @@ def _making(original: Callable[..., None]) -> Callable[..., None]:
         is_new = force or self.predict_function is None
         original(self, force)
         if is_new and is_multi_worker(self.distribute_strategy):
-            divided = _of_any_size(self.predict_function)
+            divided = _of_any_size(self.predict_function, self.distribute_strategy)
             original(self, True)
-            of_batch = _of_any_size(self.predict_function)
+            of_batch = _of_any_size(self.predict_function, self.distribute_strategy)
             self.predict_function = lambda data: (of_batch if _PREDICTING.one_batch else divided)(data)
 
     return make_predict_function
 
 
-def _of_any_size(function: Any) -> Callable[[Any], Any]:
-    """Let one graph take batches of any number of rows."""
+def _of_any_size(function: Any, strategy: Any) -> Callable[[Any], Any]:
+    """Let one graph take batches of any number of rows, where this worker has one replica."""
     import tensorflow as tf
 
     if not hasattr(function, "get_concrete_function"):  # it runs eagerly
-        return function  # type: ignore[no-any-return]
+        return function
     traced = tf.function(function, autograph=False)
 
     def predict(data: Any) -> Any:
-        if not all(isinstance(it, tf.Tensor) and it.shape.rank for it in tf.nest.flatten(data)):
+        parts = list(map(strategy.experimental_local_results, tf.nest.flatten(data)))
+        flat = [local[0] for local in parts]
+        if any(len(local) > 1 for local in parts) or not all(map(_has_rows, flat)):
             return function(data)
-        specs = tf.nest.map_structure(lambda it: tf.TensorSpec([None, *it.shape[1:]], it.dtype), data)
-        return traced.get_concrete_function(specs)(data)
+        specs = [tf.TensorSpec([None, *it.shape[1:]], it.dtype) for it in flat]
+        graph = traced.get_concrete_function(tf.nest.pack_sequence_as(data, specs))
+        return graph(tf.nest.pack_sequence_as(data, flat))
 
     return predict
+
+
+def _has_rows(value: Any) -> bool:
+    import tensorflow as tf
+
+    return isinstance(value, tf.Tensor) and bool(value.shape.rank)
 
 
 def _keeping(original: Callable[..., Any]) -> Callable[..., Any]:
