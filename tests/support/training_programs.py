@@ -134,6 +134,9 @@ def train(program: Program, alone: bool) -> Outcome:
     """Run a program in this task; alone as one process does."""
     import numpy as np
 
+    from tfmagic.task.tensorflow import notices
+
+    notices.forget()
     config, shown = os.environ["TF_CONFIG"], io.StringIO()
     namespace: dict[str, Any] = {}
     try:

@@ -1,6 +1,7 @@
 """Lines that a task prints about a repair, and hints on training that differs from one process.
 
-Each comes once in a cell: the program of another cell can differ for the same reason.
+A line on a repair comes once in a process; a hint once in a cell, since the program of a later cell can differ
+for the same reason.
 """
 
 from tfmagic.protocol.commands import RunCell
@@ -8,18 +9,19 @@ from tfmagic.system.advice import Step
 from tfmagic.task.cell_parts import CellPart
 
 _printed: set[str] = set()
+_hinted: set[str] = set()
 
 
 class Notices(CellPart):
-    """Lets each notice and hint be printed again in each cell."""
+    """Lets each hint be printed again in each cell."""
 
     def begin(self, cell: RunCell) -> None:
-        """Forget what was printed."""
-        _printed.clear()
+        """Forget the hints of the cell before."""
+        _hinted.clear()
 
 
 def print_once(notice: str, **words: object) -> None:
-    """Print a notice with these words, once in this cell."""
+    """Print a notice with these words, once in this process."""
     if notice not in _printed:
         _printed.add(notice)
         print(notice.format(**words), flush=True)
@@ -27,7 +29,7 @@ def print_once(notice: str, **words: object) -> None:
 
 def print_hint(name: str, advice: str) -> None:
     """Print a hint, whose name `explain` knows."""
-    _printed.add(name)
+    _hinted.add(name)
     print(f"tfmagic: hint: {advice} ({Step('explain', name)})", flush=True)
 
 
@@ -39,4 +41,9 @@ def hint_once(name: str, advice: str, **words: object) -> None:
 
 def was_printed(name: str) -> bool:
     """Check whether this cell has printed a hint."""
-    return name in _printed
+    return name in _hinted
+
+
+def forget() -> None:
+    """Let each notice be printed again: another program begins."""
+    _printed.clear()
