@@ -368,6 +368,7 @@ _TOGETHER = {  # much of the other rows in few programs
             setup=f"{_WORDS}\n{_CLASSES}",
             model=_EMBEDDING.replace("Dense(1)", "Dense(1, 'sigmoid')"),
             call="history = model.fit(x, y, batch_size={batch}, epochs=2, verbose=0).history",
+            rows=8,
         ),
         "repaired",
         quick=True,

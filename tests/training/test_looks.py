@@ -93,6 +93,7 @@ def test_no_loss_of_keras_compares_rows_but_circle(looked):
     assert losses == {"losses.Circle"}
 
 
+@pytest.mark.soak
 def test_no_metric_of_keras_gets_a_hint(cluster_of_module):
     found = cluster_of_module.run(look_at_metrics, timeout=100, view="quiet")["worker-0"]
     assert len(found) > 40

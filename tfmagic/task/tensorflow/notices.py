@@ -1,7 +1,7 @@
 """Lines that a task prints about a repair, and hints on training that differs from one process.
 
-A line on a repair comes once in a process; a hint once in a cell, since the program of a later cell can differ
-for the same reason.
+A line on a repair comes once in a process; a hint once in a cell, since the program of a later cell can
+differ for the same reason.
 """
 
 from tfmagic.protocol.commands import RunCell
