@@ -21,9 +21,9 @@ class Row:
     """A program, and what is to become of it on several workers.
 
     Attributes:
-        named: The name of the hint, or the text of a notice.
+        named: The names of the hints, or the text of a notice.
         digits: To how many digits weights are equal: fewer with float16.
-        quick: Whether `make test` runs it.
+        quick: Whether `make test` runs it: those that have much in one program, since each is traced anew.
     """
 
     program: Program
@@ -323,21 +323,131 @@ _LOSSES = {
 _BINARY = "['accuracy', 'auc', metrics.Precision(), metrics.Recall(), metrics.F1Score(threshold=0.5), metrics.R2Score()]"
 _SPARSE = "['accuracy', metrics.SparseTopKCategoricalAccuracy(2)]"
 _MIXED = "model = keras.Sequential([layers.Dense(1, kernel_initializer='ones', dtype='mixed_{0}')])"
-_QUICK = {
-    "adam",
-    "clipnorm",
-    "global_clipnorm",
-    "accumulated and clipped",
-    "overwritten by averages",
-    "scaled and clipped",
+_CLIPPED_FIRST = """\
+with tf.GradientTape() as other:
+        more = loss_of(model, *batch)
+    other.gradient(more, variables)
+    grads = [tf.clip_by_norm(grad, 1.0) for grad in grads]"""
+_HINTED_LOSS = """\
+def loss_of(model, x, y):
+    predicted = model(x + tf.random.normal(tf.shape(x), seed=1))
+    compared = tf.reduce_sum(abs(predicted - tf.transpose(y)))
+    return tf.norm(predicted - y) + compared / 600
+"""
+_TOGETHER = {  # much of the other rows in few programs
+    "many at once": Row(
+        Program(
+            "optimizers.LossScaleOptimizer(optimizers.Adam(0.1, clipnorm=1.0, gradient_accumulation_steps=2))",
+            metrics="['mae', Count(), near]",
+            more="steps_per_execution=3, jit_compile=True",
+            setup=f"{_COUNT}\n{_NEAR}",
+            rows=14,
+            batch=3,
+        ),
+        "repaired",
+        "run without XLA",
+        quick=True,
+    ),
+    "averages and weights": Row(
+        Program(
+            _sgd("global_clipnorm=0.5, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=2"),
+            loss="losses.MeanSquaredError(reduction='mean_with_sample_weight')",
+            model=_dense("activity_regularizer=keras.regularizers.L2(0.1)"),
+            data=_WEIGHTED,
+            fit=f"callbacks=[{_NUMBERS}]",
+        ),
+        "repaired",
+        quick=True,
+    ),
+    "eager words": Row(
+        Program(
+            _sgd("clipnorm=0.1"),
+            loss="'binary_crossentropy'",
+            metrics="['auc', metrics.Precision()]",
+            more="run_eagerly=True",
+            setup=f"{_WORDS}\n{_CLASSES}",
+            model=_EMBEDDING.replace("Dense(1)", "Dense(1, 'sigmoid')"),
+            call="history = model.fit(x, y, batch_size={batch}, epochs=2, verbose=0).history",
+            rows=8,
+        ),
+        "repaired",
+        quick=True,
+    ),
+    "sequence of masks": Row(
+        Program(
+            setup=f"{_SEQUENCES}\n{_SEQUENCE}",
+            model="model = keras.Sequential([layers.Masking(), layers.Dense(1)])",
+            call=_GENERATED.format("shuffle=False"),
+            data="None",
+            rows=8,
+        ),
+        "repaired",
+        quick=True,
+    ),
+    "classes, one row predicted": Row(
+        Program(
+            loss="lambda y, p: tf.reduce_mean((y - p) ** 2)",
+            metrics="['auc']",
+            setup=_CLASSES,
+            model=_SIGMOID.replace("[", "[layers.Lambda(lambda it: keras.ops.add(it, it)), ", 1),
+            call="history = model.fit(data, epochs=2, verbose=0).history\n"
+            "history['predicted'] = model.predict(x[:1], verbose=0)",
+        ),
+        "repaired",
+        "scalar-loss",
+        quick=True,
+    ),
+    "hints of fit": Row(
+        Program(
+            "optimizers.SGD(0.01)",
+            "pairs_of_rows",
+            "[root]",
+            setup=f"{_PAIRS.replace('pairs', 'pairs_of_rows')}\n{_UNSUMMED}",
+            model=_ADD_SUM.replace(
+                "Pulled(),",
+                "Pulled(), layers.Dropout(0.5), layers.Lambda(lambda it: it + keras.random.normal(tf.shape(it))),",
+            ),
+            data="(tf.random.set_seed(None), tf.data.Dataset.from_tensor_slices((x, y)).shuffle(12).batch(6))[1]",
+            **_SIXES,
+        ),
+        "hinted",
+        "unsummed-metric, added-sum, random-layers, unseeded-shuffle, compared-rows",
+        quick=True,
+    ),
+    "own step, hints": Row(
+        Program(
+            model=_own_step(
+                "loss = tf.reduce_mean((y - predicted + tf.random.normal(tf.shape(y))) ** 2)",
+                "grads = [tf.clip_by_norm(grad, 1.0) for grad in grads]",
+            )
+        ),
+        "hinted",
+        "unscaled-loss, random-layers, clipped-replicas",
+        quick=True,
+    ),
+    "loop, hints": Row(
+        _loop(
+            _HINTED_LOSS,
+            optimizer=_sgd("clipnorm=1.0"),
+            grads="grads = [g + 0.1 * v for g, v in zip(grads, variables)]",
+            **_SIXES,
+        ),
+        "hinted",
+        "curved-loss, compared-rows, random-layers, unscaled-loss, clipped-replicas",
+        quick=True,
+    ),
+    "loop, clips the first": Row(_loop(grads=_CLIPPED_FIRST), "hinted", "clipped-replicas", quick=True),
+    "loop, aligned generator": Row(
+        _loop(setup=f"{_ALIGNED}\n{_SUM_LOSS.format(batch=16)}", data=_FROM_GENERATOR, rows=32, batch=16),
+        "repaired",
+        quick=True,
+    ),
 }
 
 ROWS: dict[str, Row] = {
-    **{name: Row(Program(optimizer), quick=name in _QUICK) for name, optimizer in _OPTIMIZERS.items()},
-    **{
-        name: Row(Program(optimizer), "repaired", quick=name in _QUICK)
-        for name, optimizer in _REPAIRED.items()
-    },
+    **{name: Row(Program(optimizer)) for name, optimizer in _OPTIMIZERS.items()},
+    **{name: Row(Program(optimizer), "repaired") for name, optimizer in _REPAIRED.items()},
+    **_TOGETHER,
     "float16": Row(
         Program("optimizers.LossScaleOptimizer(optimizers.SGD(0.1))", model=_MIXED.format("float16")),
         "repaired",
@@ -345,27 +455,23 @@ ROWS: dict[str, Row] = {
         quick=True,
     ),
     "bfloat16": Row(Program(model=_MIXED.format("bfloat16")), digits=1),
-    "clipped embedding": Row(
-        Program(_sgd("clipnorm=0.1"), setup=_WORDS, model=_EMBEDDING), "repaired", quick=True
-    ),
+    "clipped embedding": Row(Program(_sgd("clipnorm=0.1"), setup=_WORDS, model=_EMBEDDING), "repaired"),
     # losses, metrics, weights
     **{
         f"loss {name}": Row(Program("optimizers.SGD(0.01)", loss, setup="y = abs(y)"))
         for name, loss in _LOSSES.items()
     },
     "binary metrics": Row(
-        Program(loss="'binary_crossentropy'", metrics=_BINARY, setup=_CLASSES, model=_SIGMOID), quick=True
+        Program(loss="'binary_crossentropy'", metrics=_BINARY, setup=_CLASSES, model=_SIGMOID)
     ),
     "sparse metrics": Row(
         Program(loss="'sparse_categorical_crossentropy'", metrics=_SPARSE, setup=_FIVE, model=_SOFTMAX),
-        quick=True,
     ),
     "loss poisson": Row(Program(loss="losses.Poisson()", setup=_CLASSES, model=_SIGMOID)),
     "sample weights": Row(Program(data=_WEIGHTED, more="weighted_metrics=['mae']")),
     "mean of weights": Row(
         Program(loss="losses.MeanSquaredError(reduction='mean_with_sample_weight')", data=_WEIGHTED),
         "repaired",
-        quick=True,
     ),
     "mean of weights, one row left": Row(
         Program(
@@ -381,34 +487,27 @@ ROWS: dict[str, Row] = {
             loss="'binary_crossentropy'", setup=_CLASSES, model=_SIGMOID, fit="class_weight={0: 1.0, 1: 3.0}"
         )
     ),
-    "scalar loss": Row(
-        Program(loss="lambda y, p: tf.reduce_mean((y - p) ** 2)"), "repaired", "scalar-loss", quick=True
-    ),
+    "scalar loss": Row(Program(loss="lambda y, p: tf.reduce_mean((y - p) ** 2)"), "repaired", "scalar-loss"),
     "own metric": Row(
         Program(metrics="[Count()]", setup=_COUNT, batch=3),
         "repaired",
-        quick=True,
     ),
-    "own metric, mean": Row(Program(metrics="[near]", setup=_NEAR, batch=3), "repaired", quick=True),
+    "own metric, mean": Row(Program(metrics="[near]", setup=_NEAR, batch=3), "repaired"),
     **{
-        f"own metric, {name}": Row(
-            Program(metrics=f"[{made}]", setup=_UNSUMMED), "hinted", "unsummed-metric", quick=name == "root"
-        )
+        f"own metric, {name}": Row(Program(metrics=f"[{made}]", setup=_UNSUMMED), "hinted", "unsummed-metric")
         for name, made in {"root": "root", "maximum": "Largest()", "pairs": "pairs", "last": "Last()"}.items()
     },
     "compared rows": Row(
-        Program("optimizers.SGD(0.1)", "pairs", setup=_PAIRS, **_SIXES), "hinted", "compared-rows", quick=True
+        Program("optimizers.SGD(0.1)", "pairs", setup=_PAIRS, **_SIXES), "hinted", "compared-rows"
     ),
     "compared with all rows": Row(Program("optimizers.SGD(0.1)", "pairs", setup=_PAIRS_OF_ALL)),
     # data
-    "uneven batches": Row(Program(batch=3), "repaired", quick=True),
+    "uneven batches": Row(Program(batch=3), "repaired"),
     "uneven and clipped": Row(Program(_sgd("clipnorm=1.0"), batch=5, rows=13), "repaired"),
     "last batch smaller": Row(Program(rows=14)),
     "uneven, then even": Row(Program(batch=3, rows=17), "repaired"),
     "one row left": Row(Program(rows=17), "repaired"),
-    "arrays": Row(
-        Program(call="history = model.fit(x, y, batch_size={batch}, epochs=2, verbose=0).history"), quick=True
-    ),
+    "arrays": Row(Program(call="history = model.fit(x, y, batch_size={batch}, epochs=2, verbose=0).history")),
     "arrays with weights": Row(
         Program(
             call="history = model.fit(x, y, sample_weight=w, batch_size={batch}, epochs=2, verbose=0).history"
@@ -427,7 +526,7 @@ ROWS: dict[str, Row] = {
         Program(setup=_GENERATOR, call=_GENERATED.format("steps_per_epoch=4"), data="None"), "repaired"
     ),
     "sequence": Row(
-        Program(setup=_SEQUENCE, call=_GENERATED.format("shuffle=False"), data="None"), "repaired", quick=True
+        Program(setup=_SEQUENCE, call=_GENERATED.format("shuffle=False"), data="None"), "repaired"
     ),
     "unseeded shuffle": Row(
         Program(
@@ -435,26 +534,21 @@ ROWS: dict[str, Row] = {
         ),
         "hinted",
         "unseeded-shuffle",
-        quick=True,
     ),
-    "aligned generator": Row(
-        Program(setup=_ALIGNED, data=_FROM_GENERATOR, rows=32, batch=16), "repaired", quick=True
-    ),
+    "aligned generator": Row(Program(setup=_ALIGNED, data=_FROM_GENERATOR, rows=32, batch=16), "repaired"),
     # models
     "mlp": Row(Program(model="model = keras.Sequential([layers.Dense(8, 'relu'), layers.Dense(1)])")),
     "embedding": Row(Program(setup=_WORDS, model=_EMBEDDING)),
-    "masks": Row(Program(setup=_SEQUENCES, model=_LSTM, rows=8), "repaired", quick=True),
+    "masks": Row(Program(setup=_SEQUENCES, model=_LSTM, rows=8), "repaired"),
     "convolution": Row(Program(setup=_IMAGES, model=_CONV)),
     "regularizer": Row(Program(model=_dense("kernel_regularizer='l2'"))),
-    "activity regularizer": Row(
-        Program(model=_dense("activity_regularizer=keras.regularizers.L2(0.1)")), quick=True
-    ),
+    "activity regularizer": Row(Program(model=_dense("activity_regularizer=keras.regularizers.L2(0.1)"))),
     "constraint": Row(Program(model=_dense("kernel_constraint='unit_norm'"))),
     "spectral": Row(
         Program(model="model = keras.Sequential([layers.SpectralNormalization(layers.Dense(1))])")
     ),
     "added loss": Row(Program("optimizers.SGD(0.01)", model=_ADD_LOSS)),
-    "added sum": Row(Program("optimizers.SGD(0.01)", model=_ADD_SUM), "hinted", "added-sum", quick=True),
+    "added sum": Row(Program("optimizers.SGD(0.01)", model=_ADD_SUM), "hinted", "added-sum"),
     "added loss of Keras": Row(
         Program(
             model=_ENDPOINT,
@@ -462,7 +556,6 @@ ROWS: dict[str, Row] = {
             data="tf.data.Dataset.from_tensor_slices(((x, y),)).batch(3)",
         ),
         "repaired",
-        quick=True,
     ),
     "unseeded noise": Row(
         Program(
@@ -471,7 +564,6 @@ ROWS: dict[str, Row] = {
         ),
         "hinted",
         "random-layers",
-        quick=True,
     ),
     "two outputs": Row(
         Program(
@@ -493,27 +585,26 @@ ROWS: dict[str, Row] = {
         Program("optimizers.SGD(0.01)", model=_with_layer("layers.Dropout(0.5)")),
         "hinted",
         "random-layers",
-        quick=True,
     ),
     # steps
-    "eager": Row(Program(more="run_eagerly=True"), quick=True),
+    "eager": Row(Program(more="run_eagerly=True")),
     "eager and clipped": Row(Program(_sgd("clipnorm=1.0"), more="run_eagerly=True"), "repaired"),
-    "steps an execution": Row(Program(more="steps_per_execution=3"), "repaired", quick=True),
-    "xla": Row(Program(more="jit_compile=True"), "repaired", "run without XLA", quick=True),
+    "steps an execution": Row(Program(more="steps_per_execution=3"), "repaired"),
+    "xla": Row(Program(more="jit_compile=True"), "repaired", "run without XLA"),
     "own step": Row(Program(model=_own_step()), "repaired", quick=True),
     "own step, clips": Row(
         Program(model=_own_step(grads="grads = [tf.clip_by_norm(grad, 1.0) for grad in grads]")),
         "hinted",
         "clipped-replicas",
     ),
-    "own step, mean": Row(Program(model=_own_step(_FUNCTIONAL)), "hinted", "unscaled-loss", quick=True),
+    "own step, mean": Row(Program(model=_own_step(_FUNCTIONAL)), "hinted", "unscaled-loss"),
     "own step, negated": Row(
-        Program("optimizers.SGD(0.01)", model=_own_step(_NEGATED)), "hinted", "unscaled-loss", quick=True
+        Program("optimizers.SGD(0.01)", model=_own_step(_NEGATED)), "hinted", "unscaled-loss"
     ),
     "own step, weights": Row(
-        Program("optimizers.SGD(0.01)", model=_own_step(_WITH_WEIGHTS)), "hinted", "unscaled-loss", quick=True
+        Program("optimizers.SGD(0.01)", model=_own_step(_WITH_WEIGHTS)), "hinted", "unscaled-loss"
     ),
-    "own step, draws": Row(Program(model=_own_step(_NOISY)), "hinted", "random-layers", quick=True),
+    "own step, draws": Row(Program(model=_own_step(_NOISY)), "hinted", "random-layers"),
     "no call": Row(
         Program(_sgd("clipnorm=1.0"), model=_NO_CALL, compile="model.compile(optimizer)", batch=3),
         "repaired",
@@ -522,7 +613,6 @@ ROWS: dict[str, Row] = {
     "executions and accumulated": Row(
         Program(_sgd("gradient_accumulation_steps=2"), more="steps_per_execution=3", rows=12, batch=3),
         "repaired",
-        quick=True,
     ),
     # calls
     "single batches": Row(
@@ -542,6 +632,15 @@ ROWS: dict[str, Row] = {
         "repaired",
         quick=True,
     ),
+    "one row predicted": Row(
+        Program(
+            setup=_SEQUENCES,
+            model=_LSTM,
+            call="history = {{'predicted': [model.predict(x[:1], verbose=0), model.predict(x[:5], batch_size=2, verbose=0)]}}",
+            rows=8,
+        ),
+        "repaired",
+    ),
     "evaluate": Row(
         Program(
             call="model.fit(data, verbose=0)\n"
@@ -552,7 +651,7 @@ ROWS: dict[str, Row] = {
     "stopped early": Row(
         Program(fit="callbacks=[keras.callbacks.EarlyStopping('loss', min_delta=1000.0, patience=1)]")
     ),
-    "numbers in a callback": Row(Program(fit=f"callbacks=[{_NUMBERS}]"), "repaired", quick=True),
+    "numbers in a callback": Row(Program(fit=f"callbacks=[{_NUMBERS}]"), "repaired"),
     "saved and gone on": Row(
         Program(
             call="import tempfile\n"
@@ -573,14 +672,14 @@ ROWS: dict[str, Row] = {
     "tf_keras, own step": Row(Program(model=_own_step(_FUNCTIONAL), keras=2), "hinted", "unscaled-loss"),
     # loops of the user's own
     "loop": Row(_loop(), quick=True),
-    "loop, clips": Row(_loop(optimizer=_sgd("clipnorm=1.0")), "hinted", "clipped-replicas", quick=True),
+    "loop, clips": Row(_loop(optimizer=_sgd("clipnorm=1.0")), "hinted", "clipped-replicas"),
     "loop, mean": Row(_loop(_MEAN_LOSS), "hinted", "unscaled-loss"),
-    "loop, norm": Row(_loop(_NORM_LOSS), "hinted", "curved-loss", quick=True),
+    "loop, norm": Row(_loop(_NORM_LOSS), "hinted", "curved-loss"),
     "loop, ratio": Row(_loop(_RATIO_LOSS), "hinted", "curved-loss"),
     "loop, norms": Row(_loop(_NORMS)),
-    "loop, draws": Row(_loop(_NOISY_LOSS), "hinted", "random-layers", quick=True),
-    "loop, contrasts": Row(_loop(_CONTRASTS, **_SIXES), "hinted", "compared-rows", quick=True),
-    "loop, contrasts all": Row(_loop(_CONTRASTS_ALL), quick=True),
+    "loop, draws": Row(_loop(_NOISY_LOSS), "hinted", "random-layers"),
+    "loop, contrasts": Row(_loop(_CONTRASTS, **_SIXES), "hinted", "compared-rows"),
+    "loop, contrasts all": Row(_loop(_CONTRASTS_ALL)),
     "loop, iterator": Row(_loop(call=ITERATOR_LOOP)),
     "loop, iterator, contrasts": Row(
         _loop(_CONTRASTS, call=ITERATOR_LOOP, **_SIXES), "hinted", "compared-rows"
@@ -602,12 +701,10 @@ ROWS: dict[str, Row] = {
         "hinted",
         "random-layers",
     ),
-    "loop, noisy gradients": Row(
-        _changed("g + tf.random.normal(g.shape)"), "hinted", "random-layers", quick=True
-    ),
+    "loop, noisy gradients": Row(_changed("g + tf.random.normal(g.shape)"), "hinted", "random-layers"),
     "loop, signs": Row(_changed("tf.sign(g)"), "hinted", "clipped-replicas"),
     "loop, squares": Row(_changed("g * abs(g)"), "hinted", "clipped-replicas"),
-    "loop, decays": Row(_changed("g + 0.1 * v"), "hinted", "unscaled-loss", quick=True),
+    "loop, decays": Row(_changed("g + 0.1 * v"), "hinted", "unscaled-loss"),
     "loop, decays its share": Row(_changed("g + 0.1 * v / strategy.num_replicas_in_sync")),
     "loop, equal noise": Row(
         _changed("g + tf.random.stateless_normal(v.shape, [1, 2])"), "hinted", "unscaled-loss"

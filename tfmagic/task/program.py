@@ -47,6 +47,7 @@ from tfmagic.task.tensorflow import (
     function_calls,
     interrupts,
     keras_scopes,
+    notices,
     patches,
     tf_config,
 )
@@ -97,6 +98,7 @@ class TaskProgram:
             *(half.make(boot) for half in features.halves("task")),
             interrupts.STATE,
             keras_scopes.KerasScopes(),
+            notices.Notices(),
         )
         self.cell = commands.RunCell(0)
         self.pid = os.getpid()

@@ -32,11 +32,6 @@ def op_of(value: Any) -> Any:
     return None if tensor is None else tensor.op
 
 
-def name_of(tensor: Any) -> str:
-    op = op_of(tensor)
-    return op.name if op is not None else ""
-
-
 def made_from(
     start: Any,
     is_end: Callable[[Any], bool] = lambda op: False,

@@ -156,8 +156,10 @@ ROWS = (
             f"{TRAINER}:TensorFlowTrainer|Trainer.make_predict_function(force) uses predict_function",
             f"{TRAINER}:reduce_per_replica(values, strategy, reduction)",
         ),
-        "predict_on_batch returns the rows of all workers, although its batch is not divided between them",
-        "on several workers predict_on_batch returns the rows of all of them: take a slice, or call model(x)",
+        "predict_on_batch returns the rows of all workers, although its batch is not divided between them; "
+        "an LSTM fails in predict on a worker without rows",
+        "on several workers predict_on_batch returns the rows of all: take a slice, or call model(x); an "
+        "LSTM fails to predict fewer rows than there are workers",
         install=f"{_HERE}.keras_batches:install",
         only="keras",
     ),

@@ -15,6 +15,7 @@ two replicas half of a mean is taken for a mean that is divided by their number.
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,7 +29,6 @@ from tfmagic.task.tensorflow.graph_ops import (
     is_of_replicas,
     is_of_weights,
     made_from,
-    name_of,
     op_of,
 )
 from tfmagic.task.tensorflow.keras_steps import STEPS
@@ -74,10 +74,20 @@ _ENDS = ("IdentityN", "Shape", "Size")  # the first is Keras' loss, with the gra
 
 
 class _Noted(threading.local):
-    """The gradients that a tape has given to the replica of this thread."""
+    """The gradients that tapes have given to the replica of this thread, all of one graph."""
 
     names: frozenset[str] = frozenset()
+    graph: "weakref.ref[Any] | None" = None
     replicas: int = 1
+
+    def add(self, grads: Iterable[Any], replicas: int) -> None:
+        """Note the gradients of one more tape: a step can have several, such as that of a GAN."""
+        ops = [op for op in map(op_of, grads) if op is not None]
+        graph = ops[0].graph if ops else None
+        if graph is None or self.graph is None or self.graph() is not graph:
+            self.names, self.graph = frozenset(), None if graph is None else weakref.ref(graph)
+        self.names |= {op.name for op in ops}
+        self.replicas = replicas
 
 
 _NOTED = _Noted()
@@ -91,8 +101,7 @@ def looking_at_losses(original: Callable[..., Any]) -> Callable[..., Any]:
         found = original(self, target, sources, *rest, **more)
         context = keras_steps.replica_context()
         if context is not None and _are_variables(sources):
-            _NOTED.names = frozenset(filter(None, map(name_of, _flat(found))))
-            _NOTED.replicas = context.num_replicas_in_sync
+            _NOTED.add(_flat(found), context.num_replicas_in_sync)
             _look_at_draws(target)
             _look_at_rows(target)
             if op := _curve_of(target):

@@ -1,8 +1,23 @@
-"""Lines that a task prints about a repair, and hints on training that differs from one process."""
+"""Lines that a task prints about a repair, and hints on training that differs from one process.
 
+A line on a repair comes once in a process; a hint once in a cell, since the program of a later cell can
+differ for the same reason.
+"""
+
+from tfmagic.protocol.commands import RunCell
 from tfmagic.system.advice import Step
+from tfmagic.task.cell_parts import CellPart
 
 _printed: set[str] = set()
+_hinted: set[str] = set()
+
+
+class Notices(CellPart):
+    """Lets each hint be printed again in each cell."""
+
+    def begin(self, cell: RunCell) -> None:
+        """Forget the hints of the cell before."""
+        _hinted.clear()
 
 
 def print_once(notice: str, **words: object) -> None:
@@ -14,21 +29,21 @@ def print_once(notice: str, **words: object) -> None:
 
 def print_hint(name: str, advice: str) -> None:
     """Print a hint, whose name `explain` knows."""
-    _printed.add(name)
+    _hinted.add(name)
     print(f"tfmagic: hint: {advice} ({Step('explain', name)})", flush=True)
 
 
 def hint_once(name: str, advice: str, **words: object) -> None:
-    """Print a hint with these words, once in this process."""
+    """Print a hint with these words, once in this cell."""
     if not was_printed(name):
         print_hint(name, advice.format(**words))
 
 
 def was_printed(name: str) -> bool:
-    """Check whether this process has printed a hint."""
-    return name in _printed
+    """Check whether this cell has printed a hint."""
+    return name in _hinted
 
 
 def forget() -> None:
-    """Let each notice and hint be printed again: another program begins."""
+    """Let each notice be printed again: another program begins."""
     _printed.clear()

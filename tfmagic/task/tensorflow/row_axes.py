@@ -16,6 +16,8 @@ from tfmagic.task.tensorflow.row_rules import FREE, TOTAL, UNKNOWN, Axis, Found
 MARK = "rows_of_all"  # begins the names of operations whose results are made of all replicas' rows by tfmagic
 _FREE = {"OnesLike", "Range", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
+_CONDITIONS = {"If", "StatelessIf"}
+_LOOPS = {"While", "StatelessWhile"}
 
 
 def look_at(target: Any) -> Found:
@@ -92,6 +94,10 @@ class _Look:
             return axes
         if graph_ops.is_any_draw(op) and graph_ops.is_equal_draw(op):
             self.drawn.add(op.name)
+        if op.type in _LOOPS:
+            return self._looped(op, axes)
+        if op.type in _CONDITIONS and any(axis != FREE for axis in axes):
+            return self._either(op, axes)
         if UNKNOWN in axes and op.type not in _FREE:
             return [UNKNOWN] * len(op.outputs)
         if op.type in _FREE or graph_ops.is_of_replicas(op) or all(axis == FREE for axis in axes):
@@ -105,16 +111,33 @@ class _Look:
         result = UNKNOWN if rule is None else rule(self, op, axes)
         return [result] * len(op.outputs)
 
-    def _called(self, op: Any, axes: list[Axis]) -> list[Axis]:
+    def _called(self, op: Any, axes: list[Axis], function: str = "f") -> list[Axis]:
         try:
-            graph = op.graph._get_function(op.get_attr("f").name).graph
+            graph = op.graph._get_function(op.get_attr(function).name).graph
             given = {it.op.name: axis for it, axis in zip(graph.inputs, axes, strict=True)}
             look = _Look(self.found, graph, given)
             return [look.axes_of(it.op)[it.value_index] for it in graph.outputs]
         except (AttributeError, ValueError):  # a function of another kind
             return [UNKNOWN] * len(op.outputs)
 
+    def _either(self, op: Any, axes: list[Axis]) -> list[Axis]:
+        first, second = (self._called(op, axes[1:], name) for name in ("then_branch", "else_branch"))
+        return [_either(*both) for both in zip(first, second, strict=True)]
+
+    def _looped(self, op: Any, axes: list[Axis]) -> list[Axis]:
+        """Look at a loop as often as what it carries changes: from free to rows, and to unknown."""
+        while True:
+            after = [_either(*both) for both in zip(axes, self._called(op, axes, "body"), strict=True)]
+            if after == axes:
+                return axes
+            axes = after
+
     def compare(self, op: Any) -> Axis:
         """Note that an operation compares rows."""
         self.found.comparing = self.found.comparing or op
         return UNKNOWN
+
+
+def _either(one: Axis, other: Axis) -> Axis:
+    """Return the axis of what is one or the other, such as a sum that begins with zeros."""
+    return other if one == FREE else one if other in (FREE, one) else UNKNOWN

@@ -1,6 +1,10 @@
-"""The look at a graph finds where rows of a batch are compared, and nothing in losses and layers that take each alone."""
+"""The looks at losses and metrics find what differs on several workers, and nothing in what takes each row alone."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,6 +26,10 @@ COMPARE = {
     "batch statistics": "tf.reduce_sum(keras.layers.BatchNormalization()(x, training=True) ** 3)",
     "a layer of pairs": "tf.reduce_sum(keras.ops.matmul(x, keras.ops.transpose(x)) ** 2)",
     "an image's statistics": "tf.reduce_sum(keras.layers.BatchNormalization()(images, training=True) ** 3)",
+    "pairs in a loop": "tf.while_loop(lambda i, _: i < 3, lambda i, it: (i + 1, it + tf.reduce_sum((x @ tf.transpose(x)) ** 2)), [0, 0.0])[1]",
+    "a total that is carried": "tf.reduce_sum(x / tf.while_loop(lambda i, _: i < 3, lambda i, it: (i + 1, it + tf.reduce_sum(x)), [0, 0.0])[1])",
+    "scaled in a loop": "tf.reduce_sum(tf.while_loop(lambda it: tf.reduce_max(it) > 1.0, lambda it: [it / tf.reduce_sum(it)], [abs(y)])[0] * x)",
+    "pairs on a condition": "tf.cond(tf.reduce_sum(y) > 0.0, lambda: tf.reduce_sum((x @ tf.transpose(x)) ** 2), lambda: 0.0)",
     "Circle": "keras.losses.Circle()(tf.cast(y[:, 0] > 0, tf.int32), x)",
 }
 ALONE = {
@@ -46,16 +54,27 @@ ALONE = {
     "an argument of weights": "tf.reduce_sum(x * weights)",
     "time first": "tf.reduce_sum(tf.transpose(words, [1, 0, 2]) * x)",
     "all rows' mean": "tf.reduce_sum((x - tf.stop_gradient(all_reduce(tf.reduce_mean(x, 0)))) ** 2)",
+    "each row, in a loop": "tf.reduce_sum(tf.while_loop(lambda i, _: i < 3, lambda i, it: (i + 1, tf.tanh(it @ tf.ones([3, 3]))), [0, x])[1])",
+    "a sum that begins with zeros": "tf.while_loop(lambda i, _: i < 3, lambda i, it: (i + 1, it + tf.reduce_sum(x ** 2)), [0, 0.0])[1]",
+    "each row by itself": "tf.reduce_sum(tf.map_fn(lambda row: tf.nn.softmax(row) * tf.reduce_sum(row), x))",
+    "axes that turn": "tf.reduce_sum(tf.while_loop(lambda i, *_: i < 3, lambda i, a, b: (i + 1, tf.transpose(b), tf.transpose(a)), [0, x, x], shape_invariants=[tf.TensorShape(it) for it in ([], [None] * 2, [None] * 2)])[1])",
+    "either of two sums": "tf.cond(tf.shape(x)[0] > 3, lambda: tf.reduce_sum(x ** 2), lambda: tf.reduce_sum(abs(y)))",
+    "a masked GRU": "tf.reduce_sum(keras.layers.GRU(2, return_sequences=True)(keras.layers.Masking()(words)) ** 2)",
     "two losses": "tf.reduce_sum(tf.stack([tf.reduce_sum(x ** 2), tf.reduce_sum(abs(y))]))",
     "a frozen batch norm": "tf.reduce_sum(keras.layers.BatchNormalization()(images, training=False) ** 2)",
 }
 
 
 @pytest.fixture(scope="module")
-def looked() -> dict[str, str]:
-    with tfmagic.Cluster(workers=1, name="rows") as cluster:
-        found = cluster.run(look_at_all, {**COMPARE, **ALONE}, timeout=200, view="quiet")["worker-0"]
-    return found
+def cluster_of_module() -> Iterator[tfmagic.Cluster]:
+    with tfmagic.Cluster(workers=1, name="looks") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def looked(cluster_of_module) -> dict[str, str]:
+    run = cluster_of_module.run(look_at_all, {**COMPARE, **ALONE}, timeout=200, view="quiet")
+    return run["worker-0"]
 
 
 @pytest.mark.parametrize("name", COMPARE)
@@ -74,10 +93,16 @@ def test_no_loss_of_keras_compares_rows_but_circle(looked):
     assert losses == {"losses.Circle"}
 
 
+@pytest.mark.soak
+def test_no_metric_of_keras_gets_a_hint(cluster_of_module):
+    found = cluster_of_module.run(look_at_metrics, timeout=100, view="quiet")["worker-0"]
+    assert len(found) > 40
+    assert {name for name, differs in found.items() if differs} == set()
+    assert {name for name, differs in found.items() if differs is None} == {"Mean", "Sum"}, "they take no y"
+
+
 def look_at_all(texts: dict[str, str]) -> dict[str, str]:
     """Return for each text, and each loss of Keras, the operation that compares rows, or ""."""
-    import inspect
-
     import keras
     import tensorflow as tf
 
@@ -116,3 +141,42 @@ def look_at_all(texts: dict[str, str]) -> dict[str, str]:
             )
             found[f"losses.{name}"] = look(f"keras.losses.{name}()({made}, tf.nn.softmax(2 * x))")
     return found
+
+
+def look_at_metrics() -> dict[str, bool | None]:
+    """Return for each metric of Keras whether it differs; None where it cannot be looked at."""
+    import keras
+
+    classes = inspect.getmembers(keras.metrics, inspect.isclass)
+    return {
+        name: look_at_metric(cls)
+        for name, cls in classes
+        if issubclass(cls, keras.metrics.Metric) and cls is not keras.metrics.Metric
+    }
+
+
+def look_at_metric(cls: Any) -> bool | None:
+    import keras
+    import numpy as np
+
+    from tfmagic.task.tensorflow import keras_metrics
+
+    values = {
+        "fn": keras.losses.mean_squared_error,
+        "num_classes": 3,
+        "target_class_ids": [0],
+        **dict.fromkeys(("recall", "precision", "sensitivity", "specificity"), 0.5),
+    }
+    needed = [
+        name
+        for name, it in inspect.signature(cls).parameters.items()
+        if it.default is it.empty and name in values
+    ]
+    metric = cls(**{name: values[name] for name in needed})
+    predicted = ((None, 3), "float32")
+    for y in (predicted, ((None,), "int32")):
+        try:
+            return keras_metrics._differs_for(metric, (y, predicted), np.random.RandomState(0))
+        except (TypeError, ValueError):
+            continue
+    return None
