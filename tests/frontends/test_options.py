@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.error import UsageError
 
+import tfmagic
 from tfmagic.frontends.notebook.completion import complete
 from tfmagic.frontends.notebook.options import COMMANDS, HelpShown, parse_cell_line, parse_line
 from tfmagic.frontends.notebook.whole import COMMAND_MODULES  # noqa: F401
@@ -95,6 +96,11 @@ def test_the_commands_are_those_of_the_documentation():
     )
 
 
+def test_the_version_is_printed():
+    with pytest.raises(HelpShown, match=re.escape(tfmagic.__version__)):
+        parse_line("--version")
+
+
 def test_the_error_of_an_unknown_command_lists_the_commands():
     with pytest.raises(UsageError, match="start, stop, restart"):
         parse_line("explode")
@@ -107,6 +113,11 @@ def test_the_error_of_an_unknown_command_lists_the_commands():
         ("kill --aftr 3", "--aftr; did you mean --after?"),
         ("start --worker=2", "--worker=2; did you mean --workers?"),
         ("start -workers 2", "-workers; did you mean --workers?"),
+        ("start --nproc_per_node=2", "--nproc_per_node=2; did you mean --workers?"),
+        ("start -n 2", "-n; did you mean --workers?"),
+        ("start --nnodes 2", "--nnodes; did you mean --hosts?"),
+        ("status --name other", "--name; did you mean --cluster?"),
+        ("logs -n 5", "-n; see %tfcluster logs --help"),
         ("statsu", "no command 'statsu'; did you mean status?"),
         ("xyz", "no command 'xyz'; it has"),
         ("status --quick", "--quick; see %tfcluster status --help"),

@@ -12,6 +12,14 @@ from collections.abc import Iterable
 from tfmagic.system.advice import did_you_mean
 
 DEFAULT_KEEP = "8h"
+_ELSEWHERE = {  # options of ipyparallel, torchrun, mpirun, horovodrun, Slurm and Docker
+    **dict.fromkeys(("n", "np", "nprocs", "nproc_per_node", "num_workers", "ntasks"), "--workers"),
+    **dict.fromkeys(("nnodes", "num_nodes", "N"), "--hosts"),
+    **dict.fromkeys(("name", "profile_dir", "cluster_id"), "--cluster"),
+    **dict.fromkeys(("e", "x"), "--env"),
+    **dict.fromkeys(("targets", "t", "block_on"), "--on"),
+    **dict.fromkeys(("noblock", "background", "async"), "--detach"),
+}
 PLACEMENTS = ("pack", "spread", "strict-spread")
 
 
@@ -88,5 +96,8 @@ def refuse_unknown(words: Iterable[str], parser: argparse.ArgumentParser) -> Non
     for word in words:
         name = word.partition("=")[0]
         if re.match("--?[a-zA-Z]", name) and name not in parser._option_string_actions:
-            question = did_you_mean(name, parser._option_string_actions)
+            ours = _ELSEWHERE.get(name.lstrip("-").replace("-", "_"), "")
+            actions = parser._option_string_actions.items()
+            shown = [known for known, action in actions if action.help != argparse.SUPPRESS]
+            question = f"; did you mean {ours}?" if ours in shown else did_you_mean(name, shown)
             parser.error(f"unrecognized arguments: {word}{question}")

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from IPython.core.error import UsageError
 
+import tfmagic
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.launch.arguments import parse_seconds, refuse_unknown
@@ -285,6 +286,8 @@ def parse_line(line: str) -> tuple[str, dict[str, Any]]:
     name, _, rest = line.strip().partition(" ")
     if name in ("", "--help", "-h"):
         raise HelpShown(overview())
+    if name in ("--version", "-V"):
+        raise HelpShown(f"tfmagic {tfmagic.__version__}")
     if name not in COMMANDS:
         question = did_you_mean(name, COMMANDS)
         raise UsageError(f"%tfcluster has no command {name!r}{question}; it has {', '.join(COMMANDS)}")
