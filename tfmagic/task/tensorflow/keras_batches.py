@@ -6,8 +6,7 @@ collectives a worker can also predict alone.
 
 Both take a batch outside of the graph, which knows its size then. A worker that gets none of its rows makes a
 graph of no rows, whose shapes Keras takes for others (``ops.add`` calls ``BiasAdd``, so an LSTM fails).
-So one graph takes parts
-of any size. Read on Keras 3.10 to 3.16.0.dev.
+So one graph takes parts of any size. Read on Keras 3.10 to 3.16.0.dev.
 """
 
 import functools
