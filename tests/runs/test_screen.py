@@ -66,6 +66,10 @@ def patched(pieces):
             [r"\u115fx\u17b4y\U0001d173" + "ㅏ" + r"\uffa0" + "각ក葛󠄀", ""],
         ),
         ("👨\u200d👩 “x”\n".encode(), ["👨\u200d👩 “x”", ""]),
+        (  # the flag of Scotland
+            "\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f\n".encode(),
+            ["\U0001f3f4\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f", ""],
+        ),
         (b"a\n\nb", ["a", "", "b"]),
         (b"a\r\nb\r\n", ["a", "b", ""]),
         (b"abc\rx", ["xbc"]),

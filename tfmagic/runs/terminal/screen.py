@@ -29,7 +29,8 @@ _TEXT = re.compile("[^\x00-\x08\x0b-\x1f\x7f-\x9f]+")  # with line ends and tabs
 _SHOWN = re.compile("[\x00-\x06\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]+")
 _HIDDEN = re.compile(  # not the joiners of emoji and of Indian and Persian words, U+200C and U+200D
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
-    "\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+    "\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a]|"
+    "(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]+"  # after a black flag they name a country
 )
 _FIRST = (0xAD, 0x34F, 0x61C, 0x115F, 0x17B4, 0x180E, 0x200B, 0x2060, 0x3164, 0xFEFF, 0xFFA0, 0xFFF9)
 _LEADS = (*(chr(one).encode()[:2] for one in _FIRST), b"\xf0\x9d\x85", b"\xf3\xa0")  # their first bytes
