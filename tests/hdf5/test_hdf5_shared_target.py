@@ -13,6 +13,7 @@ from conftest import wait_until
 from hdf5_files import contents, writer_pid
 
 from tfmagic.hdf5 import SharedWriter, SharedWriterError
+from tfmagic.hdf5.shared_writer.target import Target
 
 
 @pytest.fixture
@@ -46,6 +47,21 @@ def test_mode_a_adds_and_mode_x_refuses(path):
     with pytest.raises(SharedWriterError, match="is there already"):
         SharedWriter(path, "x")
     assert contents(path)["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("mode", ["a", "w", "x"])
+def test_a_file_is_on_the_disk_before_it_replaces_another(tmp_path, path, synced, mode):
+    if mode != "x":
+        with h5py.File(path, "w") as file:
+            file["old"] = 1
+    target = Target(path, mode)
+    file, _ = target.open()
+    file["new"] = 2
+    file.close()
+    made = os.stat(target.unfinished_path).st_ino
+    target.give_name()
+    assert synced == ([] if mode == "x" else [made])  # nothing is lost where there was no file
+    assert set(contents(path)) == ({"old", "new"} if mode == "a" else {"new"})
 
 
 APPEND = """

@@ -3,8 +3,10 @@
 See also test_cleanup, which ends kernels of both kinds, and tests/task/test_import_record.
 """
 
+import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -268,15 +270,32 @@ def test_a_sandbox_gets_no_task_outside_of_itself(owner, kernel):
         assert net != outside[0] and privileges.split()[1] == "1" and outside[1].split()[1] == "0"
 
 
-def test_a_umask_that_was_set_after_the_import_is_that_of_the_next_tasks(notebook):
+@contextlib.contextmanager
+def changed(fact):
+    """Change what later processes of this one inherit."""
+    if fact == "umask":
+        before = os.umask(0o027)
+        yield
+        os.umask(before)
+    elif fact == "limit of open files":
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+        yield
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    else:
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(cores)})
+        yield
+        os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.parametrize("fact", ["umask", "limit of open files", "cores"])
+def test_what_was_set_after_the_import_is_that_of_the_next_tasks(notebook, fact):
     notebook.run("%%tfcluster --workers 1\n1")
     flavour = launcher_client.running()[0].flavour
     assert launcher_client.is_warm(flavour)
-    before = os.umask(0o027)
-    try:
+    with changed(fact):
         assert not launcher_client.is_warm(flavour), "this launcher's tasks have another one"
-    finally:
-        os.umask(before)
     assert launcher_client.is_warm(flavour)
 
 

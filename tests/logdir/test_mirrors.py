@@ -332,3 +332,30 @@ def test_an_upload_that_fails_between_is_named_and_tried_again(bucket, tmp_path,
         wait_until(lambda: len(tries) == 2)
     assert f"tfmagic: {bucket} cannot be written: gone" in capfd.readouterr().err
     assert names(bucket) == {"a"}
+
+
+@pytest.mark.parametrize("stream", ["full", "closed", "without a reader"])
+def test_a_failed_upload_is_tried_again_where_nobody_reads_of_it(bucket, tmp_path, monkeypatch, stream):
+    put, tries = Remote.put, []
+
+    def fail_once(self, local, name):
+        tries.append(name)
+        if len(tries) == 1:
+            raise logdir.LogdirError("gone")
+        put(self, local, name)
+
+    monkeypatch.setattr(Remote, "put", fail_once)
+    (tmp_path / "a").write_text("1")
+    place = "/dev/full" if stream == "full" else os.devnull
+    with contextlib.suppress(OSError), open(place, "w", buffering=1) as taken:  # its close can fail, too
+        if stream == "closed":
+            taken.close()
+        elif stream == "without a reader":
+            reader, writer = os.pipe()
+            os.dup2(writer, taken.fileno())
+            os.close(reader)
+            os.close(writer)
+        monkeypatch.setattr(sys, "stderr", taken)
+        with logdir.mirror(tmp_path, bucket, every_s=0.05):
+            wait_until(lambda: len(tries) == 2)
+    assert len(tries) == 2 and names(bucket) == {"a"}
