@@ -19,7 +19,7 @@ while not os.path.exists({flag!r}):
     time.sleep(0.01)
 print("ended")"""
 FAILS = """%%tfcluster
-import tfmagic
+import os, time, tfmagic
 if tfmagic.current_task().index == 1:
     while not os.path.exists({flag!r}):
         time.sleep(0.01)

@@ -33,6 +33,8 @@ NOT_RUN = {
     "cluster = tfmagic.attach(": "needs a kernel that was killed; tests/integration/test_ray_kept.py has some",
     "task      seconds  compute": "is a table with other figures each time; test_profile.py has what it shows",
     "kernel ── driver process ──→ Ray": "is a drawing",
+    "Jupyter server ──→ template": "is a drawing",
+    "-    opened = cluster._open(": "is a change that was made",
     "cluster default: cell [3] on 3 tasks": "its times differ; tests/integration/test_pictures.py has such a cell",
     "worker-0 and worker-2 wait in all_reduce": "takes ten seconds; tests/supervisor/test_stalls.py has the sentence",
 }
@@ -57,6 +59,7 @@ ELSEWHERE = {
     ("docs/ray-slurm.md", "python"): "test_ray_docs.py",
     ("docs/ray-kuberay.md", "bash"): "test_ray_docs.py",
     ("docs/ray-cloud.md", "bash"): "test_ray_docs.py",
+    ("docs/inside.md", "python"): "test_report.py",
 }
 IN_SHELL = ("README.md", "docs/scripts.md", "docs/setup.md")
 OUTPUTS = {  # the first words of a block, and the code whose output it shows

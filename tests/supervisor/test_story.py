@@ -1,6 +1,7 @@
 """The story of a loop: in words, in files, and decided once more by the rules."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -91,13 +92,13 @@ def test_the_story_of_a_cluster_is_told_in_words_and_files(tmp_path, monkeypatch
     for words in (
         "did   start worker-1 as process 1",
         "is ready on",
-        "saw   cell 1 was requested on worker-0, worker-1",
-        "saw   worker-1: cell 1 raised ValueError after",
+        r"saw   cell \d+ was requested on worker-0, worker-1",
+        r"saw   worker-1: cell \d+ raised ValueError after",
         "saw   SIGKILL was requested for worker-1",
         "saw   worker-1: process 1 was ended by SIGKILL",
     ):
-        assert words in text, text
-    assert "worker-0: cell 1 raised" not in text
+        assert re.search(words, text), text
+    assert not re.search(r"worker-0: cell \d+ raised", text)
     run = cluster.run_folder
     told = story_files.read(run.folder)
     assert told is not None and story.differences(told) == []

@@ -64,7 +64,10 @@ def _seen(event: events.Event) -> str:
             return f"{task}: process {attempt} was lost{_because(reason)}"
         case events.CellRequested(number, sent, timeout_s):
             limit = "" if timeout_s is None else f", time limit {timeout_s:g} s"
-            return f"cell {number} was requested on {_names(sent)}{limit}"
+            prompt = next(
+                (f" ([{each.prompt}] in the notebook)" for each in sent.values() if each.prompt), ""
+            )
+            return f"cell {number}{prompt} was requested on {_names(sent)}{limit}"
         case events.CellReturned(task, cell=number, seconds=seconds):
             return f"{task}: cell {number} returned after {seconds:.3f} s"
         case events.CellRaised(task, cell=number, seconds=seconds, error=error):
