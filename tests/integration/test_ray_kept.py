@@ -250,6 +250,8 @@ def test_a_second_kernel_is_refused_while_the_first_lives_and_one_elsewhere_take
         )
         first.ask("cluster.stop()")
         assert set(second.ask("run('6 * 8')").values()) == {48}
+        status = json.loads((run_of(run).folder / "status.json").read_text())
+        assert not status["ended"], "the run is that of the second one"
 
 
 def test_what_died_while_no_kernel_was_attached_is_told_and_comes_back(nodes, run, tmp_path):

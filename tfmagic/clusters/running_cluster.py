@@ -105,13 +105,12 @@ class RunningCluster:
         self.supervisor.listen(self._shared_files.hear, self._shared_files.heard)
         self.supervisor.listen(widgets.hear, task_widgets.HEARD)
         self.supervisor.watch(self.timeline.note)
-        for end in (widgets.end, self.timeline.end, self._shared_files.finish):
+        for end in (widgets.end, self._end_records, self._shared_files.finish):
             self.supervisor.on_end(end)
         self.resumed = self._resume(view) if kept else []
         self.story = Story(self.supervisor.state, story_files.trace(str(self.run)))
         self.story_file = StoryFile(self.story, self.run.folder)
         self.supervisor.watch(self.story.note)
-        self.supervisor.on_end(self.story_file.write)
         self.supervisor.start()
         for job in self.resumed:
             job.show_resumed()
@@ -132,10 +131,17 @@ class RunningCluster:
 
     def _observe(self, supervisor: Supervisor) -> None:
         """Write the status file, and note tasks that have died. Called by the supervisor."""
-        self._status_writer.write_if_due(supervisor)
-        self.story_file.write_if_due()
+        if not self.keeper.was_taken_over:
+            self._status_writer.write_if_due(supervisor)
+            self.story_file.write_if_due()
         self._views.note_ends(supervisor.state)
         self._stop_if_idle(supervisor)
+
+    def _end_records(self) -> None:
+        """Note in the run folder that the cluster has ended."""
+        if not self.keeper.was_taken_over:
+            self.timeline.end()
+            self.story_file.write()
 
     def _stop_if_idle(self, supervisor: Supervisor) -> None:
         """End a cluster that no cell has used for `idle_stop_s`."""

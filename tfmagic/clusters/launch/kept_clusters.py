@@ -118,6 +118,11 @@ class Keeper:
                 f"no other kernel could attach, since {run.folder} is not written: {error}"
             ) from error
 
+    @property
+    def was_taken_over(self) -> bool:
+        """Whether another kernel has attached since: the run folder is that one's."""
+        return self._backend is not None and self._backend.was_taken_over
+
     def resume(self) -> Resumed:
         """Take the run over, and return what its hosts have reported."""
         assert self._backend is not None
@@ -154,7 +159,7 @@ class Keeper:
         self._change(lambda file: file.delete())
 
     def _change(self, change: Callable[[KeptFile], object]) -> None:
-        if self._file is not None and self._backend is not None and not self._backend.was_taken_over:
+        if self._file is not None and not self.was_taken_over:
             change(self._file)
 
 
