@@ -450,6 +450,21 @@ def test_tasks_save_after_ctrl_c_though_it_has_ended_the_reader_of_their_output(
     assert len(list(tmp_path.glob("saved-*"))) == 2
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
+def test_the_first_signal_after_the_end_of_the_reader_costs_no_checkpoint(serve, script, tmp_path, number):
+    """As with ``tfmagic run train.py | tee log``, where tee ends a little earlier; a second signal kills."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    _redirect(tmp_path, tmp_path / "pipe", None)
+    run = serve("run", script(SAVING), tmp_path, folder=tmp_path)
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 2, RUN_S)
+    os.close(reader)
+    wait_until(lambda: "SIGPIPE: the tasks get SIGTERM" in run.err, RUN_S)
+    run.send_signal(number)
+    assert run.wait() == 128 + signal.SIGPIPE
+    assert len(list(tmp_path.glob("saved-*"))) == 2 and "the tasks end already; they have" in run.err
+
+
 def test_tasks_save_when_the_terminal_goes_away(serve, script, tmp_path):
     """The shell and the kernel each send SIGHUP, and what is printed then has no place."""
     _redirect(tmp_path, None, "/dev/full")

@@ -213,6 +213,9 @@ class ScriptRun:
             self._handled += 1
             if self._reason is StopReason.TASKS_ENDED:
                 self._stop(self._signals.reason)
+            elif self._reason is StopReason.BROKEN_PIPE and self._handled == 1:  # perhaps of the same Ctrl-C
+                left_s = max(self._kill_at - time.monotonic(), 0)
+                say(f"the tasks end already; they have {left_s:.0f} s, or until the next signal")
             elif not self._signals.is_echo(number, self._handled):
                 self._end(self._reason, signal.SIGKILL)
         self._pass_on()
