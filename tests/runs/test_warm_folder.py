@@ -83,3 +83,18 @@ def test_the_folder_of_an_owner_elsewhere_is_left_alone(owner, tmp_path):
     path.write_text(json.dumps({**elsewhere.as_json(), "idle_s": 60}))
     warm_folder.tidy(tmp_path)
     assert path.exists() and warm_folder.announced_idle_s(owner, tmp_path) == 0
+
+
+def test_a_note_that_goes_while_it_is_looked_at_is_none(owner, tmp_path, process, monkeypatch):
+    note(owner, tmp_path, identify(process.pid))
+    assert len(warm_folder.find(tmp_path)) == 1
+    read = warm_folder._read
+
+    def read_last(path):
+        content = read(path)
+        if path.name.startswith("aaa"):
+            path.unlink()
+        return content
+
+    monkeypatch.setattr(warm_folder, "_read", read_last)
+    assert warm_folder.find(tmp_path) == []

@@ -89,8 +89,14 @@ def kept_until(folder: Path) -> float | None:
     kept = read_kept(folder)
     if kept is None:
         return None
-    beats = [path.stat().st_mtime for name in _BEATS if (path := folder / name).exists()]
-    return max(beats, default=0.0) + kept.keep_s
+    return max(_written(folder / name) for name in _BEATS) + kept.keep_s
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # perhaps deleted just now
+        return 0.0
 
 
 def is_kept(folder: Path) -> bool:

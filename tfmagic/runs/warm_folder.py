@@ -172,7 +172,7 @@ def find(base: Path) -> list[Warm]:
     found = []
     for path in sorted((base / "warm").glob(f"*/*{_NOTE}")):
         note, owner = _read(path), _read(path.parent / _OWNER)
-        if path.name == _OWNER or not note or path.lstat().st_uid != os.geteuid():
+        if path.name == _OWNER or not note or not _is_own(path):
             continue
         process = from_json(note)
         if process.alive:
@@ -181,6 +181,13 @@ def find(base: Path) -> list[Warm]:
             owned = from_json(owner) if owner else None
             found.append(Warm(place, process, owned, str(note.get("python", "")), *times))
     return found
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid == os.geteuid()
+    except FileNotFoundError:  # it was deleted just now
+        return False
 
 
 def tidy(base: Path) -> None:
