@@ -17,24 +17,33 @@ from tfmagic.system import files, notices
 
 FILE = "story.msgpack"  #: In a run folder.
 TRACE = "TFMAGIC_TRACE"
-_SAVE_S = 5.0  # at least between two writes
+_LATER_S, _SAVE_S = 1.0, 5.0  # after trouble; at least between two writes
 
 
 class StoryFile:
     """Writes a story into a run folder after trouble, and at the end. Used on the loop's thread."""
 
     def __init__(self, story: Story, folder: Path):
-        self._story, self._path, self._save_at = story, folder / FILE, 0.0
+        self._story, self._path = story, folder / FILE
+        self._may_at, self._due = 0.0, 0.0
 
     def write_if_due(self) -> None:
-        """Write it if there was trouble since the last time."""
-        if self._story.has_trouble and time.monotonic() >= self._save_at:
-            self._story.has_trouble, self._save_at = False, time.monotonic() + _SAVE_S
+        """Write it some time after trouble, so that no restart waits for it."""
+        now = time.monotonic()
+        if not self._story.has_trouble:
+            return
+        if not self._due:
+            self._due = max(now + _LATER_S, self._may_at)
+        elif now >= self._due:
+            self._story.has_trouble, self._due, self._may_at = False, 0.0, now + _SAVE_S
             self.write()
 
     def write(self) -> None:
         """Write it now. A full disk costs the file, nothing else."""
         with contextlib.suppress(OSError):
+            self._path.unlink(
+                missing_ok=True
+            )  # ext4 writes out at once what a rename puts over a file: 50 ms
             files.replace_bytes(self._path, msgspec.msgpack.encode(self._story.told()), 0o600)
 
 
