@@ -105,8 +105,9 @@ def _abandoned(base: Path) -> list[RunFolder]:
     with contextlib.suppress(OSError):
         for path in sorted((base / "runs").glob(f"*/{_FILE}")):
             run = RunFolder(path.parent)
-            if path.lstat().st_uid == os.getuid() and kernel_state(run) is KernelState.GONE:
-                found.append(run)
+            with contextlib.suppress(FileNotFoundError):  # it was pruned just now; the others are looked at
+                if path.lstat().st_uid == os.getuid() and kernel_state(run) is KernelState.GONE:
+                    found.append(run)
     return found
 
 
