@@ -80,7 +80,7 @@ def test_the_other_page_ends_with_the_form_of_a_first_cell(two_pages):
 def test_the_other_page_ends_with_the_form_and_the_error_of_a_cell_that_failed(two_pages):
     one, other, (_, flag) = two_pages
     one.start(2)
-    expect(other.output(2)).to_contain_text("2 running")
+    expect(other.output(2)).to_contain_text("0 of 2 done")
     flag.touch()
     for page in (one, other):
         page.wait_until_ended(2)
