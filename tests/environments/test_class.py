@@ -93,6 +93,7 @@ def grade_with_otter(folder, lesson):
     return found, all_points
 
 
+@pytest.mark.timeout(600)  # at load 8; it takes two minutes otherwise
 def test_nbgrader_counts_right_answers_and_no_check_that_was_replaced(tmp_path):
     points, most = grade_with_nbgrader(
         tmp_path / "class", "02-tf-config", {"cheat": {"more": REPLACED}}.items()
@@ -100,6 +101,7 @@ def test_nbgrader_counts_right_answers_and_no_check_that_was_replaced(tmp_path):
     assert points == {"open": 0, "right": most, "cheat": 0} and most == 3
 
 
+@pytest.mark.timeout(600)
 def test_otter_counts_right_answers(tmp_path):
     points, most = grade_with_otter(tmp_path / "class", "01-first-cluster")
     assert points == {"open": 0, "right": most} and most == 3
