@@ -92,7 +92,7 @@ class Watched:
         assert len(self.segments) == 4 and set(self.segments) <= set(os.listdir("/dev/shm"))
         double_forked = {int(path.stem) for path in folder.glob("*.pid")}
         assert len(double_forked) == 2
-        wait_until(lambda: double_forked <= self.look(), 5)  # when their parents have ended
+        wait_until(lambda: double_forked <= self.look())  # when their parents have ended
         self.below = self.look()
         assert len(self.below) >= 4 + 2 * 6 and len(self.marked()) >= 2 * 4
 
@@ -352,7 +352,7 @@ def test_the_same_process_is_ended_and_reported(noted, tmp_path):
     expected = [orphans.Leftover(str(run), "worker-0", process)]
     assert orphans.find(tmp_path) == expected and process.alive, "find changes nothing"
     assert orphans.reap(tmp_path) == expected
-    wait_until(lambda: not process.alive, 5)
+    wait_until(lambda: not process.alive, ENDED_S)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a process of another user")
@@ -423,7 +423,7 @@ def test_an_interrupted_run_all_leaves_the_tasks_and_nothing_that_its_cell_waite
     )
     queued = [kernel.start("open('never', 'w')"), kernel.start("%%tfcluster\nopen('never', 'w')")]
     kernel.outputs(running, until=lambda o: "BEGUN" in o[1].get("text", ""))
-    wait_until(lambda: len(below(pid) - before) == 2, 10)
+    wait_until(lambda: len(below(pid) - before) == 2)
     kernel.manager.interrupt_kernel()
     for message in queued:
         assert kernel.reply(message)["status"] in ("aborted", "error")

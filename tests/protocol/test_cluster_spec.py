@@ -99,10 +99,10 @@ def test_a_selector_that_is_no_text_is_refused_in_words(selector):
 
 @pytest.mark.parametrize("shape", [{"workers": 3_000_000}, {"workers": 1, "ps": 10**12}])
 def test_a_shape_that_no_machine_can_hold_is_refused_at_once(shape):
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(ClusterSpecError, match=r"at most 65000 tasks, since each needs a port of its own"):
         ClusterShape(**shape)
-    assert time.perf_counter() - began < 1  # to make three million took 25 s
+    assert time.process_time() - began < 1  # to make three million took 25 s
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "<script>", "a\0", "a\n", "-x", "x" * 101, 5, None])

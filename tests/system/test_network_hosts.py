@@ -73,10 +73,10 @@ def test_a_host_that_is_cut_off_gets_nothing_until_it_is_joined(hosts):
 
 
 def test_a_limit_is_kept_and_ends(hosts):
-    hosts.limit(1, 100_000_000)
-    assert 0.9 * 0.8 < seconds_to_send(hosts, 10_000_000) < 5
+    hosts.limit(1, 40_000_000)
+    assert 0.9 * 2 < seconds_to_send(hosts, 10_000_000) < 15
     hosts.limit(1, 0)
-    assert seconds_to_send(hosts, 10_000_000) < 0.9 * 0.8
+    assert seconds_to_send(hosts, 10_000_000) < 0.9 * 2
 
 
 def test_each_host_has_its_own_shared_memory(hosts, tmp_path):
