@@ -32,8 +32,9 @@ def join() -> None:
 def _repair_keras() -> None:
     import keras
 
-    from tfmagic.task.tensorflow import keras_repair, patches
+    from tfmagic.task.tensorflow import keras_repair, notices, patches
 
+    notices.be_outside_tasks()
     if keras.backend.backend() == "tensorflow" and patches.TABLE.fits("fit under multi-worker strategies"):
         keras_repair.install()
 

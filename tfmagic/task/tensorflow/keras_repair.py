@@ -24,10 +24,7 @@ from typing import Any
 
 from tfmagic.task.tensorflow import notices
 
-NOTICE = (
-    "\x1b[2mtfmagic: repaired Keras {version}'s fit/evaluate under multi-worker strategies "
-    "(keras#20585); --no-keras-fix switches it off\x1b[0m"
-)
+NOTICE = "tfmagic: repaired Keras {version}'s fit/evaluate under multi-worker strategies (keras#20585)"
 
 
 def install() -> None:
@@ -108,7 +105,7 @@ def _repair_build(trainer: Any) -> None:
         if iterator is None or not is_multi_worker or not is_broken():
             original(self, iterator=iterator, data_batch=data_batch)
             return
-        notices.print_once(NOTICE, version=keras.__version__)
+        notices.print_repair(NOTICE, version=keras.__version__)
         try:
             with strategy.scope():
                 self._symbolic_build(data_batch=_batch_spec(iterator))

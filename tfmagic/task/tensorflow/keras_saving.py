@@ -31,13 +31,12 @@ from tfmagic.task.tensorflow import notices
 _FILE = re.compile(r"\.(keras|h5|hdf5)$")
 _NAME_BYTES = 255  # of a file name on Linux
 _BACKUP_NOTICE = (
-    "\x1b[2mtfmagic: BackupAndRestore under a multi-worker strategy: the chief writes {folder}, all restore "
-    "from it; --no-keras-fix switches it off\x1b[0m"
+    "tfmagic: BackupAndRestore under a multi-worker strategy: the chief writes {folder}, all restore from it"
 )
 _SHARED_NOTICE = (
-    "\x1b[2mtfmagic: several tasks save {name} at the same moment: the last one stays, whole. For a file of "
+    "tfmagic: several tasks save {name} at the same moment: the last one stays, whole. For a file of "
     "each task put tfmagic.current_task().name into its name; for that of the chief alone save to "
-    "tfmagic.logdir.task_logdir(folder)\x1b[0m"
+    "tfmagic.logdir.task_logdir(folder)"
 )
 
 
@@ -70,7 +69,7 @@ def saving_whole(original: Callable[..., Any]) -> Callable[..., Any]:
                 with contextlib.suppress(OSError):  # the file of another user
                     os.chmod(path, stat.S_IMODE(os.stat(target).st_mode))
         if now != before and not _is_multi_worker(model):  # another process has written it meanwhile
-            notices.print_once(_SHARED_NOTICE, name=os.path.basename(target))
+            notices.print_repair(_SHARED_NOTICE, "", name=os.path.basename(target))
         return result
 
     return save
@@ -156,7 +155,7 @@ def repair_backups() -> None:
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         if _is_multi_worker(self.model):
-            notices.print_once(_BACKUP_NOTICE, folder=self.backup_dir)
+            notices.print_repair(_BACKUP_NOTICE, folder=self.backup_dir)
         if not follows(self):
             _hold(self)
         begin(self, logs)

@@ -28,8 +28,8 @@ from typing import Any
 from tfmagic.task.tensorflow import graph_settings, notices, scope_hint
 
 _JIT_NOTICE = (
-    "\x1b[2mtfmagic: the steps of {model} run without XLA (jit_compile=True): TensorFlow has no collectives "
-    "for it on CPUs; --no-keras-fix switches this off\x1b[0m"
+    "tfmagic: the steps of {model} run without XLA (jit_compile=True): TensorFlow has no collectives for it "
+    "on CPUs"
 )
 
 
@@ -154,7 +154,7 @@ def seeding(original: Callable[..., Any]) -> Callable[..., Any]:
 def _without_xla(model: Any, strategy: Any) -> Iterator[None]:
     jit = model.jit_compile
     if jit and any("CPU" in device for device in strategy.extended.worker_devices):
-        notices.print_once(_JIT_NOTICE, model=model.name)
+        notices.print_repair(_JIT_NOTICE, model=model.name)
         model.jit_compile = False
     try:
         yield

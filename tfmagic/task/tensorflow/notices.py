@@ -8,8 +8,11 @@ from tfmagic.protocol.commands import RunCell
 from tfmagic.system.advice import Step
 from tfmagic.task.cell_parts import CellPart
 
+_SWITCH = "; --no-keras-fix switches it off"
+
 _printed: set[str] = set()
 _hinted: set[str] = set()
+_is_task = True
 
 
 class Notices(CellPart):
@@ -25,6 +28,17 @@ def print_once(notice: str, **words: object) -> None:
     if notice not in _printed:
         _printed.add(notice)
         print(notice.format(**words), flush=True)
+
+
+def print_repair(notice: str, switch: str = _SWITCH, **words: object) -> None:
+    """Print what a repair does, once in this process; on a task dimmed, with what switches it off."""
+    print_once(f"\x1b[2m{notice}{switch}\x1b[0m" if _is_task else notice, **words)
+
+
+def be_outside_tasks() -> None:
+    """Print repairs as in a program that tfmagic has not started: it has no option, often no terminal."""
+    global _is_task
+    _is_task = False
 
 
 def print_hint(name: str, advice: str) -> None:
