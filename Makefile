@@ -114,7 +114,7 @@ $(NEXT): pyproject.toml requirements/next.txt
 
 test-next: $(NEXT)
 	.venv-next/bin/python scripts/suite.py --quick -W default --disable-warnings tests/notebooks/test_quickstart.py \
-		tests/task tests/training tests/integration/test_keras_saving.py tests/integration/test_profile.py \
+		tests/task tests/training tests/integration/test_keras_saving.py tests/features/profile/test_profile.py \
 		tests/integration/test_interrupts.py tests/integration/test_strategies.py tests/integration/test_new_context.py \
 		tests/integration/test_captured_values.py tests/integration/test_exposure.py tests/integration/test_track.py
 

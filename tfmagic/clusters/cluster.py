@@ -31,6 +31,7 @@ from tfmagic.clusters.tools.fault_lab import FaultLab
 from tfmagic.clusters.tools.status import own_rows, status_rows
 from tfmagic.errors import ClusterSpecError
 from tfmagic.failures import root_cause, stacks
+from tfmagic.features.bases import FeatureMethods
 from tfmagic.protocol.cluster_spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, check_name, select
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
@@ -41,7 +42,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Calls, Variables, Faults, Pictures, Exports):
+class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.

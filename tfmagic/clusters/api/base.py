@@ -1,17 +1,19 @@
 """What the parts of `Cluster`'s interface have in common: the running cluster, if there is one.
 
-ClusterBase ←── Calls, Variables, Faults, Pictures, Exports ←── Cluster
+ClusterBase ←── Calls, Variables, Faults, Pictures, Exports; those of features ←── Cluster
 """
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfmagic.clusters.cells.cell_plan import CellPlan
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.system.advice import Step
 
 
@@ -69,3 +71,10 @@ class ClusterBase(ABC):
                 )
             self.start()
             return self._running_cluster().cells.begin(plan, detached, may_begin)
+
+    def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
+        """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
+        plan = CellPlan(call=(fn, args, {}), aside=True, options=Options(on=on, view="quiet"))
+        with self._lock:
+            job = self._running_cluster().cells.begin(plan)
+        return waiting.finish(job).results

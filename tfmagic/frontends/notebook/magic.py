@@ -21,6 +21,7 @@ import msgspec
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.clusters.api.lines import COMMANDS
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan
@@ -42,7 +43,6 @@ from tfmagic.frontends.notebook.cell_source import prepare_cell
 from tfmagic.frontends.notebook.comparison import Comparison, name_of, variants_of
 from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
-    COMMANDS,
     DEFAULT_NAME,
     CellLine,
     HelpShown,

@@ -1,0 +1,12 @@
+"""The methods of `Cluster` that features bring: the one place beside the tuple that names a feature.
+
+Written out, so that an editor completes them. A feature without methods is not here.
+"""
+
+from tfmagic.features.diff.methods import Differences
+
+
+class FeatureMethods(
+    Differences,
+):
+    """The methods of all features."""
