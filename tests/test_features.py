@@ -1,5 +1,6 @@
 """The features of `tfmagic.features` can be taken away: nothing else names them, and the rest works."""
 
+import ast
 import os
 import random
 import re
@@ -46,6 +47,27 @@ def take_bases_away(bases, name):
         bases.write_text(
             re.sub(rf"^    {imported[1]},\n", "", text.replace(imported[0], ""), flags=re.MULTILINE)
         )
+
+
+SPELLED = {  # what users see of a feature, typed: an argument of calls, an attribute of their results
+    "profile": {"clusters/api/call_api.py", "clusters/cells/results.py"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["profile", "notify", "diff"]
+)  # the other names are words of other things, too
+def test_nothing_below_the_rooms_has_a_part_of_that_name(name):
+    outside = [path for path in PACKAGE.rglob("*.py") if ROOMS not in path.parents]
+    found = {str(path.relative_to(PACKAGE)) for path in outside if name in words_of(path)}
+    assert found == SPELLED.get(name, set())
+
+
+def words_of(path):
+    """Return the names in a module, and its texts."""
+    fields = ("id", "attr", "arg", "name", "value")
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {value for node in nodes for f in fields if isinstance(value := getattr(node, f, None), str)}
 
 
 TRIED = random.Random(os.environ.get("TEST_SEED", "0")).choice(features.NAMES)  # the others are soaked

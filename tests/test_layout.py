@@ -30,7 +30,17 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "failures": BASE | {"serialization", "runs", "supervisor"},
     "views": {"protocol", "system", "runs", "supervisor", "failures"},
     "clusters": BASE | {"serialization", "runs", "backends", "supervisor", "failures", "views", "hdf5"},
-    "features": {"protocol", "system", "serialization", "runs", "supervisor", "views", "task", "clusters"},
+    "features": {
+        "errors",
+        "protocol",
+        "system",
+        "serialization",
+        "runs",
+        "supervisor",
+        "views",
+        "task",
+        "clusters",
+    },
     "cluster": {"errors", "protocol", "runs", "backends", "supervisor", "failures", "views"}
     | {"clusters", "features"},
     "multi_process_runner": BASE

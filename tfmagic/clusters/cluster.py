@@ -138,7 +138,8 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
         self.task_settings = task_settings or TaskSettings.of(own, request, simulated)
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
-        self._latest = self._faults = self._tensorboard = None
+        self._latest = self._faults = None
+        self._beside = {}
         self._begun: Start | None = None
         self._lock = threading.RLock()
 
@@ -230,7 +231,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
-        for part in (self._faults, self._tensorboard, self._latest):
+        for part in (self._faults, *self._beside.values(), self._latest):
             if part is not None:
                 part.close()
 

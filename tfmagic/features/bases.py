@@ -4,9 +4,11 @@ Written out, so that an editor completes them. A feature without methods is not 
 """
 
 from tfmagic.features.diff.methods import Differences
+from tfmagic.features.tensorboard.methods import TensorBoards
 
 
 class FeatureMethods(
     Differences,
+    TensorBoards,
 ):
     """The methods of all features."""

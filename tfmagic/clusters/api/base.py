@@ -6,7 +6,7 @@ ClusterBase ←── Calls, Variables, Faults, Pictures, Exports; those of feat
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
@@ -17,11 +17,19 @@ from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.system.advice import Step
 
 
+class Closable(Protocol):
+    """What a feature lets run beside a cluster."""
+
+    def close(self) -> object:
+        """End it. Do nothing if it has ended."""
+
+
 class ClusterBase(ABC):
     """A cluster that may run, and how the parts of its interface reach it."""
 
     name: str
     _latest: RunningCluster | None  # the present one, or the last one
+    _beside: dict[str, Closable]  # by the name of its feature; the end of the cluster ends it
     _lock: threading.RLock
     _has_left = False  # a ``with`` block has ended, and the cluster was not started since
 

@@ -1,1 +1,1 @@
-"""Tools beside the cells: faults, timeline, status of tasks, TensorBoard."""
+"""Tools beside the cells: faults, timeline and status of tasks."""

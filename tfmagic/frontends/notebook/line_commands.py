@@ -15,10 +15,8 @@ from tfmagic.backends.simulated.hosts import try_hosts
 from tfmagic.clusters.api.lines import ON, flag, line_command, option
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.launch import remote_hosts
-from tfmagic.clusters.launch.arguments import parse_count
 from tfmagic.clusters.launch.given_options import GivenOptions
 from tfmagic.clusters.launch.open_backend import check_room
-from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import symptoms
 from tfmagic.frontends.notebook import plain_cells, reports
 from tfmagic.frontends.notebook.options import SHAPE, parse_variables
@@ -205,37 +203,6 @@ def _reload(magics: NotebookClusters, name: str, modules: list[str], on: str | N
         raise UsageError(str(error)) from None
     for text in reports.reloaded(modules, found):
         print(f"tfmagic: {text}")
-
-
-@line_command(
-    "tensorboard",
-    "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]",
-    option("logdir", "LOGDIR", "default: the last of tensorboard_dir", nargs="?"),
-    option("--port", "N", "default: a free port", type=parse_count),
-    option("--host", "ADDRESS", "address to listen on (%(default)s)", default="127.0.0.1"),
-    option("--height", "PIXELS", "height of the frame", type=parse_count, default=800),
-    flag("--stop", "end TensorBoard"),
-)
-def _tensorboard(
-    magics: NotebookClusters,
-    name: str,
-    logdir: str | None,
-    port: int | None,
-    host: str,
-    height: int,
-    stop: bool,
-) -> None:
-    cluster = magics.running(name)
-    if not stop:
-        board = cluster.tensorboard(logdir or None, port=port or None, host=host)
-        board.show(height)
-        if lacks := missing_plugin(board.logdir):
-            print(f"tfmagic: {lacks}")
-    elif (running := cluster.board) is None:
-        print(f"tfmagic: no TensorBoard runs beside cluster {name}")
-    else:
-        running.close()
-        print(f"tfmagic: TensorBoard at {running.url} ended")
 
 
 @line_command(
