@@ -18,8 +18,6 @@ from tfmagic.clusters.api.export_api import Exports
 from tfmagic.clusters.api.fault_api import Faults
 from tfmagic.clusters.api.picture_api import Pictures
 from tfmagic.clusters.api.variable_api import Variables
-from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.checks import check, check_options, check_settings
 from tfmagic.clusters.launch.cluster_options import BackendOptions, NetworkOptions, TaskOptions
@@ -292,20 +290,6 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
         last = None if self._latest is None else self._latest.last
         found = root_cause.describe_failures(*last) if last else {}
         return {name: error for name, error in found.items() if name in chosen}
-
-    def debug(self, task: str) -> None:
-        """Open pdb on the last failure of a task, in the task, with its live frames.
-
-        Raises:
-            ClusterSpecError: There is no such task, or the name means several.
-            TfmagicError: No cell has failed in its process.
-        """
-        chosen = select(task, self.tasks)
-        if len(chosen) != 1:
-            raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
-        with self._lock:
-            job = self._running_cluster().cells.begin(CellPlan(debug=True, options=Options(on=task)))
-        waiting.finish(job)
 
     # -- what is shown --
 

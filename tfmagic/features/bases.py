@@ -3,11 +3,13 @@
 Written out, so that an editor completes them. A feature without methods is not here.
 """
 
+from tfmagic.features.debug.methods import Debugging
 from tfmagic.features.diff.methods import Differences
 from tfmagic.features.tensorboard.methods import TensorBoards
 
 
 class FeatureMethods(
+    Debugging,
     Differences,
     TensorBoards,
 ):

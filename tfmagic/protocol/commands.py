@@ -97,7 +97,6 @@ class RunCell(Message, frozen=True):
         call: A packed (function, args, kwargs), used instead of `source`.
         pull: Names of variables to send back.
         tasks: The tasks that run the cell together.
-        debug: Open a debugger on the last failure instead.
         tf_config: If given, leave the former cluster for this one instead, and return how often this process
             has done so.
         exits: End the process with the cell; its exit code tells how the cell ended.
@@ -119,7 +118,6 @@ class RunCell(Message, frozen=True):
     want_value: bool = False
     show_value: bool = True
     tasks: tuple[TaskId, ...] = ()
-    debug: bool = False
     tf_config: str = ""
     exits: bool = False
     group: int = 0

@@ -13,7 +13,7 @@ from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
-from tfmagic.protocol.cluster_spec import Selector
+from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.system.advice import Step
 
 
@@ -28,6 +28,7 @@ class ClusterBase(ABC):
     """A cluster that may run, and how the parts of its interface reach it."""
 
     name: str
+    tasks: tuple[TaskId, ...]
     _latest: RunningCluster | None  # the present one, or the last one
     _beside: dict[str, Closable]  # by the name of its feature; the end of the cluster ends it
     _lock: threading.RLock

@@ -264,7 +264,6 @@ def _make_commands(
                 want_value=plan.want_value or call is not None,
                 show_value=plan.show_value,
                 tasks=tasks,
-                debug=plan.debug,
                 tf_config=tf_config,
                 exits=plan.exits,
                 group=plan.group,

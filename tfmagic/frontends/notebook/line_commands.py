@@ -155,13 +155,6 @@ def _run(magics: NotebookClusters, name: str, code: list[str], on: str | None) -
     raise UsageError("%tfcluster run: the code is missing:  %tfcluster run --on worker-0 a = 5")
 
 
-@line_command(
-    "debug", "start pdb in a task, on its last failure, with live frames", option("task", "TASK", "the task")
-)
-def _debug(magics: NotebookClusters, name: str, task: str) -> None:
-    magics.running(name).debug(task)
-
-
 @line_command("push", "send notebook variables:  push A,B [--on SELECTOR]", *_VARIABLES)
 def _push(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str | None) -> None:
     cluster, namespace = magics.running(name), magics.shell.user_ns
