@@ -342,7 +342,7 @@ class TaskProgram:
             if self.interrupt.interrupted == cell.cell:
                 self.interrupt.pending = 0
                 raise KeyboardInterrupt
-            for file, text in cell.sources:
+            for file, text in cell.carried.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             self.reports.bind(cell)
             attempt.bound = True

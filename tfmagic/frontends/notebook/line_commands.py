@@ -163,7 +163,7 @@ def _push(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str |
         raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
     job = cluster.begin_push({name: namespace[name] for name in names}, on or "all")
     waiting.finish(job)
-    sizes = [reports.size_of(command.names) for command in job.request.commands.values()]
+    sizes = [reports.size_of(command.carried.names) for command in job.request.commands.values()]
     reports.report(
         name,
         f"pushed {', '.join(names)} to {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
