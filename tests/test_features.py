@@ -20,7 +20,9 @@ BASES = ROOMS / "bases.py"  # names the features that have methods of `Cluster`
 TRY = """
 import tfmagic
 from tfmagic.frontends.notebook import whole
+from tfmagic.clusters.api.lines import COMMANDS
 assert whole.COMMAND_MODULES and "%tfcluster COMMAND" in whole.overview()
+assert NAME not in COMMANDS and not hasattr(tfmagic.Cluster, NAME)
 with tfmagic.Cluster(workers=2) as cluster:
     print(sorted(cluster.run(lambda: tfmagic.current_task().name).values()))
 """
@@ -85,5 +87,11 @@ def test_a_room_can_be_taken_away(name, tmp_path):
     (rooms / "__init__.py").write_text(re.sub(rf'"{name}",? ?', "", listed))
     take_bases_away(rooms / "bases.py", name)
     found = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", TRY], env=found, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", TRY.replace("NAME", repr(name))],
+        env=found,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode == 0 and "['worker-0', 'worker-1']" in done.stdout, done.stderr
