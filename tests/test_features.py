@@ -25,6 +25,7 @@ assert whole.COMMAND_MODULES and "%tfcluster COMMAND" in whole.overview()
 assert NAME not in COMMANDS and not hasattr(tfmagic.Cluster, NAME)
 with tfmagic.Cluster(workers=2) as cluster:
     print(sorted(cluster.run(lambda: tfmagic.current_task().name).values()))
+    print({tfmagic.__file__, *cluster.run(lambda: tfmagic.__file__).values()})
 """
 
 
@@ -86,12 +87,14 @@ def test_a_room_can_be_taken_away(name, tmp_path):
     assert f'"{name}"' in listed
     (rooms / "__init__.py").write_text(re.sub(rf'"{name}",? ?', "", listed))
     take_bases_away(rooms / "bases.py", name)
-    found = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    program = TRY.replace("NAME", repr(name))
     done = subprocess.run(
-        [sys.executable, "-c", TRY.replace("NAME", repr(name))],
-        env=found,
+        [sys.executable, "-c", program],
+        cwd=tmp_path,  # from where "-c" imports, before PYTHONPATH
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=100,
     )
     assert done.returncode == 0 and "['worker-0', 'worker-1']" in done.stdout, done.stderr
+    assert repr({str(rooms.parent / "__init__.py")}) in done.stdout, "kernel and tasks have the copy"
