@@ -101,7 +101,7 @@ $(OLDEST): pyproject.toml requirements/oldest.txt
 test-oldest: $(OLDEST)
 	.venv-oldest/bin/python scripts/suite.py --quick -W default --disable-warnings tests/hdf5 tests/tfrecord \
 		tests/logdir/test_saving.py tests/logdir/test_owners.py tests/logdir/test_logdir_checks.py \
-		tests/server/test_metrics.py tests/integration/test_server_extension.py tests/training -k '$(IPYWIDGETS_7)'
+		tests/server/test_metrics.py tests/server/test_server_extension.py tests/training -k '$(IPYWIDGETS_7)'
 
 # the quick part, the quickstart, and what leans on TensorFlow's and Keras' own parts, with pre-releases; deprecations
 # are no errors
@@ -114,9 +114,9 @@ $(NEXT): pyproject.toml requirements/next.txt
 
 test-next: $(NEXT)
 	.venv-next/bin/python scripts/suite.py --quick -W default --disable-warnings tests/notebooks/test_quickstart.py \
-		tests/task tests/training tests/integration/test_keras_saving.py tests/features/profile/test_profile.py \
-		tests/integration/test_interrupts.py tests/integration/test_strategies.py tests/integration/test_new_context.py \
-		tests/integration/test_captured_values.py tests/integration/test_exposure.py tests/integration/test_track.py
+		tests/task tests/training tests/task/test_keras_saving.py tests/features/profile/test_profile.py \
+		tests/integration/test_interrupts.py tests/training/test_strategies.py tests/task/test_new_context.py \
+		tests/serialization/test_captured_values.py tests/backends/test_exposure.py tests/integration/test_track.py
 
 # the quick part with the packages of a hosted page, which an installation of tfmagic leaves as they are; it has no
 # Ray and no Keras 2
@@ -129,8 +129,8 @@ test-kaggle: HOSTED := 3.12
 	@touch $@
 
 test-colab test-kaggle: test-%: .venv-%/.hosted
-	.venv-$*/bin/python scripts/suite.py --quick -W default --disable-warnings tests/integration/test_strategies.py \
-		tests/integration/test_detached.py tests/integration/test_pictures.py tests/integration/test_interrupts.py \
+	.venv-$*/bin/python scripts/suite.py --quick -W default --disable-warnings tests/training/test_strategies.py \
+		tests/clusters/test_detached.py tests/clusters/test_pictures.py tests/integration/test_interrupts.py \
 		-k '$(IPYWIDGETS_7) and not ray and not keras_2'
 
 lock:

@@ -1,6 +1,7 @@
-"""Training: the same loop of two workers in a cell, and as plain processes started from a shell.
+"""Training: the same program of two workers in a cell, and as plain processes started from a shell.
 
-`train_script.py` runs unchanged both ways, in new processes each time, in turn. The plain processes get the
+`train_script.py`, a loop, and `fit_script.py`, which calls `fit` of Keras 2 (that of Keras 3 does not run
+in plain processes), run unchanged both ways, in new processes each time, in turn. The plain processes get the
 same TF_NUM_INTRAOP_THREADS as our tasks (the cores divided by the tasks), or they would compete for cores.
 The figure is the cost of a cell, not the gain from that setting.
 """
@@ -21,6 +22,7 @@ from benchmarks.report import Row, Sizes, Target
 
 WORKERS = 2
 SCRIPT = Path(__file__).with_name("train_script.py")
+FIT = Path(__file__).with_name("fit_script.py")
 RESULTS = ("steps_per_s", "last_loss", "checksum")
 TARGET = Target("ratio", ">=", 0.98)
 _PATIENCE_S = 240.0
@@ -28,18 +30,28 @@ _PATIENCE_S = 240.0
 
 def measure(sizes: Sizes) -> list[Row]:
     os.environ["BENCH_TRAINING_BLOCKS"] = str(sizes.training_blocks)  # the tasks and scripts inherit it
-    ours, theirs = [], []
     with notebook(WORKERS) as book:
-        for number in range(sizes.training_rounds):
-            turns = [(ours, lambda: train_in_cell(book)), (theirs, _scripts)]
-            for rates, run in turns if number % 2 == 0 else turns[::-1]:  # a drift affects both sides equally
-                rates.append(run())
-    what = "training, 2 workers, same threads"
+        return [
+            _compare(book, sizes.training_rounds, script, what)
+            for script, what in (
+                (SCRIPT, "training, 2 workers, same threads"),
+                (FIT, "fit of Keras 2, the same"),
+            )
+        ]
+
+
+def _compare(book: Notebook, rounds: int, script: Path, what: str) -> Row:
+    ours: list[float] = []
+    theirs: list[float] = []
+    for number in range(rounds):
+        turns = [(ours, lambda: train_in_cell(book, script=script)), (theirs, lambda: _scripts(script))]
+        for rates, run in turns if number % 2 == 0 else turns[::-1]:  # a drift affects both sides equally
+            rates.append(run())
     peer = statistics.median(theirs)
-    return [Row(what, statistics.median(ours), "steps/s", peer, "2 plain scripts", TARGET, (ours, theirs))]
+    return Row(what, statistics.median(ours), "steps/s", peer, "2 plain scripts", TARGET, (ours, theirs))
 
 
-def train_in_cell(book: Notebook, option: str = "") -> float:
+def train_in_cell(book: Notebook, option: str = "", script: Path = SCRIPT) -> float:
     """Return the steps a second of the slower worker, in new task processes.
 
     Args:
@@ -47,15 +59,15 @@ def train_in_cell(book: Notebook, option: str = "") -> float:
     """
     with muted():
         book.cluster.restart()
-        book.cell(SCRIPT.read_text(), f"--pull {','.join(RESULTS)} {option}")
+        book.cell(script.read_text(), f"--pull {','.join(RESULTS)} {option}")
     pulled = [book.shell.user_ns[name] for name in RESULTS]
     return check([{name: p[task] for name, p in zip(RESULTS, pulled, strict=True)} for task in pulled[0]])
 
 
-def _scripts() -> float:
+def _scripts(script: Path) -> float:
     """Return the same for plain processes."""
     addresses = free_addresses(WORKERS)
-    started = [_start(addresses, index) for index in range(WORKERS)]
+    started = [_start(script, addresses, index) for index in range(WORKERS)]
     try:
         outputs = [process.communicate(timeout=_PATIENCE_S) for process in started]
     finally:
@@ -65,7 +77,7 @@ def _scripts() -> float:
                 process.wait()
     for process, (_, errors) in zip(started, outputs, strict=True):
         if process.returncode:
-            raise RuntimeError(f"{SCRIPT.name} exited with {process.returncode}:\n{errors[-2000:]}")
+            raise RuntimeError(f"{script.name} exited with {process.returncode}:\n{errors[-2000:]}")
     return check([json.loads(text.splitlines()[-1]) for text, _ in outputs])
 
 
@@ -78,7 +90,7 @@ def check(results: list[dict[str, float]]) -> float:
     return min(first["steps_per_s"], second["steps_per_s"])
 
 
-def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:
+def _start(script: Path, addresses: list[str], index: int) -> subprocess.Popen[str]:
     threads = max(len(os.sched_getaffinity(0)) // WORKERS, 1)  # as clusters/launch/task_settings presets it
     config = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     environ = {
@@ -87,7 +99,7 @@ def _start(addresses: list[str], index: int) -> subprocess.Popen[str]:
         "TF_CONFIG": json.dumps(config),
     }
     return subprocess.Popen(
-        [sys.executable, str(SCRIPT)],
+        [sys.executable, str(script)],
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

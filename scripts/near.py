@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ALWAYS = ("tests/test_layout.py", "tests/test_inside.py", "tests/test_public_interface.py")
 CHECKED = ("tfmagic", "tests", "benchmarks", "scripts")
+RUNNER = ("multi_process_runner", "pytest_plugin.py")  # of tfmagic; their tests are in tests/runner
 DOCS = ("tests/test_docs_pages.py", "tests/test_docs_site.py")
 
 
@@ -61,6 +62,8 @@ def tests_of(changed: Iterable[str], present: set[str]) -> list[str]:
             found.add(path)
         elif parts[0] == "tfmagic" and len(parts) > 2 and f"tests/{parts[1]}" in present:
             found.add(f"tests/{parts[1]}")
+        elif parts[0] == "tfmagic" and parts[1] in RUNNER:
+            found.add("tests/runner")
         elif parts[0] == "tfmagic":
             found.add("tests/test_errors.py")
         elif parts[0] == "docs" or path.endswith(".md"):

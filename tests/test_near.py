@@ -35,6 +35,8 @@ def test_changed_files_are_those_since_the_commit_and_new_ones(near, tmp_path):
         ("tfmagic/supervisor/ladder.py", {"tests/supervisor"}),
         ("tfmagic/features/notify/kernel.py", {"tests/features", "tests/test_features.py"}),
         ("tfmagic/errors.py", {"tests/test_errors.py"}),
+        ("tfmagic/pytest_plugin.py", {"tests/runner"}),
+        ("tfmagic/multi_process_runner/runner.py", {"tests/runner"}),
         ("tfmagic/unknown/module.py", {"tests/test_errors.py"}),
         ("tests/runs/test_folder.py", {"tests/runs/test_folder.py"}),
         ("tests/runs/test_gone.py", set()),

@@ -468,6 +468,22 @@ def test_a_word_that_names_tasks_is_of_the_newest_run(base, word):
     assert run.folder == newest and words == [word]
 
 
+def test_without_a_name_it_is_the_newest_run_of_this_folder_and_a_newer_one_is_named(
+    base, tmp_path_factory, monkeypatch, capsys
+):
+    here, linked = tmp_path_factory.mktemp("here"), tmp_path_factory.mktemp("links") / "linked"
+    linked.symlink_to(here)
+    make_run(base, "20260101-000000-a-1", notebook=f"{here}/")  # a script
+    ours = make_run(base, "20260102-000000-a-2", notebook=f"{linked}/mine.ipynb")
+    newest = make_run(base, "20260103-000000-a-3", notebook=f"{here}/below/other.ipynb")
+    make_run(base, "20260102-000000-b-1", notebook="")  # an older version noted none
+    assert logs.find_run(base, [])[0].folder == newest and not capsys.readouterr().err
+    monkeypatch.chdir(here)
+    assert logs.find_run(base, ["worker-1"])[0].folder == ours
+    assert f"{ours.name} is the newest run of this folder, {newest.name} of all" in capsys.readouterr().err
+    assert logs.find_run(base, ["default"])[0].folder == newest and not capsys.readouterr().err
+
+
 def test_a_run_is_known_by_name_beginning_folder_or_cluster(base):
     first, second = make_run(base, "20260101-000000-a-1", "a"), make_run(base, "20260102-000000-b-1", "b")
     third = make_run(base, "20260103-000000-a-2", "a")

@@ -444,7 +444,7 @@ def test_a_restarted_kernel_leaves_nothing_of_its_tasks_daemons(kernel_of_jupyte
 def test_a_killed_jupyter_server_takes_kernel_tasks_and_daemons_along(tmp_path):
     from jupyter_server_process import JupyterServerProcess
 
-    own = "--TFCluster.keep_warm_s=0"  # with a template: tests/integration/test_templates.py
+    own = "--TFCluster.keep_warm_s=0"  # with a template: tests/backends/test_templates.py
     with JupyterServerProcess(tmp_path, own) as server, server.client(server.start_kernel()) as run:
         for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", DAEMONS):
             run(cell)

@@ -30,36 +30,36 @@ NOT_RUN = {
     "pip install .": "needs the network; test_packaging.py installs the wheel",
     'pip install "tfmagic[remote]" s3fs': "needs the network",
     "pip install xprof": "needs the network",
-    "cluster = tfmagic.attach(": "needs a kernel that was killed; tests/integration/test_ray_kept.py has some",
+    "cluster = tfmagic.attach(": "needs a kernel that was killed; tests/backends/remote/test_ray_kept.py has some",
     "task      seconds  compute": "is a table with other figures each time; test_profile.py has what it shows",
     "kernel ── driver process ──→ Ray": "is a drawing",
     "Jupyter server ──→ template": "is a drawing",
     "-    opened = cluster._open(": "is a change that was made",
-    "cluster default: cell [3] on 3 tasks": "its times differ; tests/integration/test_pictures.py has such a cell",
+    "cluster default: cell [3] on 3 tasks": "its times differ; tests/clusters/test_pictures.py has such a cell",
     "worker-0 and worker-2 wait in all_reduce": "takes ten seconds; tests/supervisor/test_stalls.py has the sentence",
 }
 ELSEWHERE = {
-    ("docs/testing.md", "python"): "test_pytest_plugin.py",
-    ("docs/testing.md", "text"): "test_pytest_plugin.py",
-    ("docs/testing.md", "toml"): "test_pytest_plugin.py",
-    ("docs/multi_process_runner.md", "python"): "test_pytest_plugin.py",
-    ("docs/linters.md", "text"): "test_linters.py",
-    ("docs/monitoring.md", "bash"): "test_server_extension.py",
-    ("docs/monitoring.md", "text"): "test_server_extension.py",
-    ("docs/teaching.md", "bash"): "../environments/test_class.py",
-    ("docs/teaching.md", "python"): "../course/test_exercises.py",
-    ("docs/quick-starts.md", "bash"): "test_templates.py",
-    ("docs/quick-starts.md", "python"): "test_templates.py",
-    ("docs/export.md", "bash"): "test_exported_runs.py",
-    ("docs/ray.md", "ipython"): "test_ray_docs.py",
-    ("docs/ray.md", "python"): "test_ray_docs.py",
-    ("docs/ray.md", "bash"): "test_ray_docs.py",
-    ("docs/ray-ssh.md", "bash"): "test_ray_docs.py",
-    ("docs/ray-slurm.md", "bash"): "test_ray_docs.py",
-    ("docs/ray-slurm.md", "python"): "test_ray_docs.py",
-    ("docs/ray-kuberay.md", "bash"): "test_ray_docs.py",
-    ("docs/ray-cloud.md", "bash"): "test_ray_docs.py",
-    ("docs/inside.md", "python"): "test_report.py",
+    ("docs/testing.md", "python"): "runner/test_pytest_plugin.py",
+    ("docs/testing.md", "text"): "runner/test_pytest_plugin.py",
+    ("docs/testing.md", "toml"): "runner/test_pytest_plugin.py",
+    ("docs/multi_process_runner.md", "python"): "runner/test_pytest_plugin.py",
+    ("docs/linters.md", "text"): "frontends/test_linters.py",
+    ("docs/monitoring.md", "bash"): "server/test_server_extension.py",
+    ("docs/monitoring.md", "text"): "server/test_server_extension.py",
+    ("docs/teaching.md", "bash"): "environments/test_class.py",
+    ("docs/teaching.md", "python"): "course/test_exercises.py",
+    ("docs/quick-starts.md", "bash"): "backends/test_templates.py",
+    ("docs/quick-starts.md", "python"): "backends/test_templates.py",
+    ("docs/export.md", "bash"): "clusters/test_exported_runs.py",
+    ("docs/ray.md", "ipython"): "backends/remote/test_ray_docs.py",
+    ("docs/ray.md", "python"): "backends/remote/test_ray_docs.py",
+    ("docs/ray.md", "bash"): "backends/remote/test_ray_docs.py",
+    ("docs/ray-ssh.md", "bash"): "backends/remote/test_ray_docs.py",
+    ("docs/ray-slurm.md", "bash"): "backends/remote/test_ray_docs.py",
+    ("docs/ray-slurm.md", "python"): "backends/remote/test_ray_docs.py",
+    ("docs/ray-kuberay.md", "bash"): "backends/remote/test_ray_docs.py",
+    ("docs/ray-cloud.md", "bash"): "backends/remote/test_ray_docs.py",
+    ("docs/inside.md", "python"): "frontends/test_report.py",
 }
 IN_SHELL = ("README.md", "docs/scripts.md", "docs/setup.md")
 OUTPUTS = {  # the first words of a block, and the code whose output it shows
@@ -152,7 +152,7 @@ def test_the_exceptions_are_those_of_the_docs():
         assert any(line.startswith(beginning) for line in lines), f"no page has {beginning!r}"
     for (page, language), file in ELSEWHERE.items():
         assert any(snippet.language == language for snippet in blocks[page]), (page, language)
-        assert f'snippets("{page}"' in (Path(__file__).parent / file).read_text()
+        assert f'snippets("{page}"' in (Path(__file__).parents[1] / file).read_text()
 
 
 # -- commands in sentences, and configuration ------------------------------------------------------

@@ -17,6 +17,11 @@ CHATTER = [
     "2024-05-01 10:00:00.123456: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.",
     "2024-05-01 10:00:00.123456: E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:9261] Unable to register cuDNN",
     "INFO:tensorflow:Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:CPU:0',)",
+    "WARNING:absl:Enabling collective ops after program startup may cause error when accessing previously created",
+    "W1128 22:35:21.321846   24590 context.py:818] Enabling collective ops after program startup may cause error when",
+    "/home/me/my venv/lib/python3.11/site-packages/keras/src/trainers/epoch_iterator.py:74: UserWarning: `shuffle=True` "
+    "was passed, but will be ignored since the data `x` was provided as a tf.data.Dataset. The Dataset is expected",
+    "  self.data_adapter = data_adapters.get_data_adapter(",
     "\t [[{{function_node __inference_one_step_on_data_841}}{{node sequential_1/embedding_1/GatherV2}}]]",
 ]
 NEWS = [
@@ -35,6 +40,10 @@ NEWS = [
     "2024-05-01 10:00:00 my own log line",
     "\t [[{{node MatMul}}]] [Op:__inference_f_54]",  # the end of an exception that the user has printed
     "\tmy own",
+    "  my own",
+    "/home/me/train.py:74: UserWarning: `shuffle=True` was passed, but will be ignored",
+    "WARNING:absl:my own",
+    "  adapter = data_adapters.get_data_adapter(x)",
 ]
 
 

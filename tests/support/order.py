@@ -24,23 +24,23 @@ LAST = "tests/supervisor/test_simulation.py"
 _SHARED = {  # what the files of a group share, and would each start again
     "a pair of kernels": ("same/test_programs", "same/test_docstrings", "same/test_generated"),
     "tfmagic commands": (
-        *("integration/test_docs", "integration/test_script_runs", "integration/test_tfrecord_tasks"),
+        *("integration/test_docs", "integration/test_script_runs", "tfrecord/test_tfrecord_tasks"),
         *(
             "integration/test_every_interpreter",
-            "integration/test_processes",
-            "integration/test_shared_writer",
+            "backends/test_processes",
+            "hdf5/test_shared_writer",
         ),
     ),
     "a kernel": (
-        *("integration/test_multi_process_runner", "integration/test_kernel", "integration/test_ray_docs"),
-        *("integration/test_notebook_errors", "integration/test_captured_values"),
+        *("runner/test_multi_process_runner", "integration/test_kernel", "backends/remote/test_ray_docs"),
+        *("integration/test_notebook_errors", "serialization/test_captured_values"),
         *("integration/test_log_folders", "features/debug/test_debug"),
     ),
     "TensorFlow in the process of the tests": (
         *("logdir/test_saving", "logdir/test_mirrors", "logdir/test_stores", "logdir/test_places"),
         *("logdir/test_owners", "logdir/test_logdir_checks"),
     ),
-    "a launcher with Keras 2": ("integration/test_hints", "integration/test_strategies"),
+    "a launcher with Keras 2": ("failures/test_hints", "training/test_strategies"),
 }
 _GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}
 

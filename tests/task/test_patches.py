@@ -90,7 +90,7 @@ def test_a_task_starts_without_a_row_and_says_what_that_costs(started, row):
 
 
 def test_a_cluster_starts_without_any_row_and_the_doctor_knows(notebook, tmp_path):
-    """But that of forks, whose fallback is a fresh interpreter: tests/integration/test_processes.py."""
+    """But that of forks, whose fallback is a fresh interpreter: tests/backends/test_processes.py."""
     (tmp_path / "sitecustomize.py").write_text(
         f"import runpy, sys\nrunpy.run_path({str(SUPPORT / 'lean' / 'sitecustomize.py')!r})\n"
         f"sys.path.insert(0, {str(SUPPORT)!r})\nimport broken_patches\nbroken_patches.break_all_rows()\n"

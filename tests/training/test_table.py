@@ -143,7 +143,7 @@ def rows_read(options: dict[str, Any]) -> list[int]:
 
 @pytest.mark.soak
 def test_a_loop_with_a_parameter_server_trains_what_one_process_trains(recorded):
-    """With one worker, whose steps follow each other; `fit` of Keras 3 is refused there: tests/integration/test_hints.py."""
+    """With one worker, whose steps follow each other; `fit` of Keras 3 is refused there: tests/failures/test_hints.py."""
     program = replace(
         ROWS["loop"].program, call=PARAMETER_SERVER_LOOP, optimizer="optimizers.SGD(0.1, clipnorm=1.0)"
     )

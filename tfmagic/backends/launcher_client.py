@@ -13,7 +13,6 @@ import contextlib
 import functools
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -40,6 +39,7 @@ from tfmagic.runs import orphans
 from tfmagic.system.helper_process import start_in_lasting_thread
 from tfmagic.system.inherited_facts import inherited_facts
 from tfmagic.system.process_identity import Identity, identify
+from tfmagic.system.signal_handlers import name_signal
 
 _REAP_S = 2.0  # between the end of a process' sockets and the end of the process
 
@@ -218,7 +218,7 @@ class LauncherProcess:
         size = os.fstat(self._noise).st_size
         text = os.pread(self._noise, 4000, max(size - 4000, 0)).decode("utf-8", "replace")
         code = self.process.poll() or 0
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = name_signal(-code) if code < 0 else f"exit code {code}"
         return f"{text}\nthe launcher ended with {how}"
 
     @property

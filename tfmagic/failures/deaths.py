@@ -16,12 +16,13 @@ from tfmagic.supervisor.state import Outcome
 from tfmagic.system import memory
 from tfmagic.system.advice import Step
 from tfmagic.system.memory import format_bytes
+from tfmagic.system.signal_handlers import name_signal
 
 NEXT_STEP = "Go on with:"  #: Begins the last line of a `TaskDied`.
 _TAIL_LINES = 20
 _NEARLY_ALL = 0.7  # share of the memory limit: SIGKILL after a higher peak is probably the OOM killer
 _CELL_FRAME = re.compile(ipython_tracebacks.CELL_FILE + r", line (\d+)")
-_CAUSES = {
+_CAUSES: dict[int, str] = {
     signal.SIGSEGV: "a segmentation fault: native code touched memory that is not its own",
     signal.SIGABRT: "an abort: native code gave up, usually after a failed check that it has logged",
     signal.SIGBUS: "a bus error: often shared memory or the disk is full, or a mapped file was cut off",
@@ -59,16 +60,16 @@ def describe_end(end: TaskExited | TaskLost, oom_kills: int | None = None) -> st
     if end.reason:
         return f"was ended by tfmagic: {end.reason}"
     if end.cause is not Cause.NONE:
-        return _ENDS[end.cause].format(name_signal(-end.exit_code)[0])
+        return _ENDS[end.cause].format(name_signal(-end.exit_code))
     if end.exit_code < 0:
-        name, cause = name_signal(-end.exit_code)
+        cause = _likely_cause(-end.exit_code)
         if end.exit_code == -signal.SIGKILL and oom_kills is not None:
             cause = _explain_kill(end, oom_kills)
-        return f"was ended by {name}" + (f" ({cause})" if cause else "")
+        return f"was ended by {name_signal(-end.exit_code)}" + (f" ({cause})" if cause else "")
     if not end.exit_code:
         return "exited with code 0: something in the cell ended the process, such as os._exit(0)"
     if _SHELL_SIGNAL < end.exit_code < _SHELL_SIGNAL + signal.NSIG:
-        name, _ = name_signal(end.exit_code - _SHELL_SIGNAL)
+        name = name_signal(end.exit_code - _SHELL_SIGNAL)
         return f"exited with code {end.exit_code}, which often stands for {name} of a program that it ran"
     return f"exited with code {end.exit_code}"
 
@@ -151,10 +152,8 @@ def line_of_death(run: RunFolder, task: TaskId, end: TaskExited | TaskLost) -> i
     return int(found[2]) if found else 0
 
 
-def name_signal(number: int) -> tuple[str, str]:
-    """Return the name of a signal, and the likely cause of an end by it."""
-    try:
-        found = signal.Signals(number)
-    except ValueError:
-        return f"signal {number}", "a signal that only a program of your own would send"
-    return found.name, _CAUSES.get(found) or (signal.strsignal(number) or "").lower()
+def _likely_cause(number: int) -> str:
+    """Return the likely cause of an end by this signal."""
+    if number not in set(signal.Signals):
+        return "a signal that only a program of your own would send"
+    return _CAUSES.get(number) or (signal.strsignal(number) or "").lower()

@@ -2,7 +2,7 @@
 
 `find_hint` searches the patterns in ``Type: message`` of a failure and of each exception that led to it. The
 first match wins, so specific patterns stand before general ones. To add a hint, add a line here and a test
-in tests/integration/test_hints.py that provokes the trap for real.
+in tests/failures/test_hints.py that provokes the trap for real.
 """
 
 import re

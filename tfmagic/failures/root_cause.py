@@ -14,7 +14,7 @@ import msgspec
 
 from tfmagic.errors import TaskDied, TaskTimeoutError
 from tfmagic.failures import hints, ipython_tracebacks, notebook_hints
-from tfmagic.failures.deaths import describe_end, died_error, line_of_death, name_signal, place_in_cell
+from tfmagic.failures.deaths import describe_end, died_error, line_of_death, place_in_cell
 from tfmagic.failures.headlines import first_line, headline
 from tfmagic.failures.ipython_tracebacks import Explanation
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
@@ -27,6 +27,7 @@ from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor import stall_sentences
 from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system.advice import Step, in_notebook
+from tfmagic.system.signal_handlers import name_signal
 
 _CONSEQUENCE_TYPES = frozenset(
     # TensorFlow and barriers raise these in a task because another task failed
@@ -147,7 +148,7 @@ def describe_failures(cell: CellState, context: FailureContext) -> dict[str, Err
                     str(error),
                     is_root,
                     exit_code=code if code is not None and code >= 0 else None,
-                    signal="" if code is None or code >= 0 else name_signal(-code)[0],
+                    signal="" if code is None or code >= 0 else name_signal(-code),
                 )
     return found
 

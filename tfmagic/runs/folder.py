@@ -94,6 +94,10 @@ class RunFolder:
         """The notebook that started it, else the folder in which it was started; "" where none is known."""
         return str(read_meta(self.folder).get("notebook", ""))
 
+    def is_of(self, folder: str) -> bool:
+        """Check whether a notebook or a program in this folder, a real path, has started it."""
+        return bool(self.notebook) and os.path.realpath(os.path.dirname(self.notebook)) == folder
+
     @property
     def tasks(self) -> tuple[TaskId, ...]:
         """The tasks that have a log, or the file of stacks that each process begins."""

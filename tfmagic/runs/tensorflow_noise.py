@@ -1,8 +1,9 @@
 """Recognises what TensorFlow logs about itself, which views dim and fold. The log file keeps every byte.
 
-The patterns were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines). Every line of
-level INFO is noise. Warnings and errors are noise only if each start on a healthy machine without a GPU
-writes them. Views show all other lines as the user's own.
+The patterns were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines), and Keras 3.15.
+Every line of level INFO is noise. Warnings and errors are noise only if each start on a healthy machine
+without a GPU writes them, or each second strategy, or each `fit` of a dataset. Views show all other lines as
+the user's own.
 """
 
 import re
@@ -29,7 +30,15 @@ _BY_ITSELF = (
     r"TF-TRT Warning: Could not find TensorRT|"
     r"\t \[\[\{\{function_node \S+\}\}\{\{node \S+\}\}\]\]$"  # the second line of a record about a failed op
 )
-_NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF})")
+_OF_EACH_FIT = (  # which has `shuffle=True` by default
+    r"/.{0,300}/keras/src/trainers/\w+\.py:\d+: UserWarning: `shuffle=True` was passed, but will be ignored|"
+    r"  self\.data_adapter = data_adapters\.get_data_adapter\($"
+)
+_OF_EACH_SECOND_STRATEGY = (  # tfmagic takes over the variables that were made before
+    r"(?:WARNING:absl:|W\d{4} [\d:.]+ +\d+ context\.py:\d+\] )"
+    r"Enabling collective ops after program startup may"
+)
+_NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF}|{_OF_EACH_FIT}|{_OF_EACH_SECOND_STRATEGY})")
 _RECORD = re.compile(
     rf"{_NOISE.pattern}|[IWEF]\d{{4}} [\d:.]+ +\d+ [\w.]+:\d+\] |"
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] [\w./]+:\d+\] |"
@@ -37,7 +46,7 @@ _RECORD = re.compile(
     r"The tasks have crashed\. |Additional GRPC error information |:UNKNOWN:|"
     r"The error could be from a previous operation\.|.*\[type\.googleapis\.com/tensorflow\."
 )
-_STARTS = frozenset("IWE0123456789/T\t")  # the first character excludes most lines
+_STARTS = frozenset("IWE0123456789/T\t ")  # the first character excludes most lines
 
 
 def is_noise(text: str) -> bool:

@@ -4,7 +4,6 @@
 18:42:07.123  did   start worker-1 as process 3
 """
 
-import signal
 import time
 from collections.abc import Collection, Iterable, Iterator
 
@@ -12,6 +11,7 @@ from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.supervisor.state import Action, FinishCell, Launch, Send, Signal
 from tfmagic.supervisor.story import Entry
+from tfmagic.system.signal_handlers import name_signal
 
 
 def lines(entries: Iterable[Entry], clock: float, tasks: Collection[TaskId] = ()) -> list[str]:
@@ -58,7 +58,7 @@ def _seen(event: events.Event) -> str:
         case events.TaskReady(task, attempt, pid, host):
             return f"{task}: process {attempt} ({pid}) is ready on {host}"
         case events.TaskExited(task, attempt, code, reason=reason):
-            how = f"was ended by {_signal(-code)}" if code < 0 else f"exited with code {code}"
+            how = f"was ended by {name_signal(-code)}" if code < 0 else f"exited with code {code}"
             return f"{task}: process {attempt} {how}{_because(reason)}"
         case events.TaskLost(task, attempt, reason):
             return f"{task}: process {attempt} was lost{_because(reason)}"
@@ -82,7 +82,7 @@ def _seen(event: events.Event) -> str:
         case events.LaunchRequested(tasks):
             return f"a new process was requested for {_names(tasks)}"
         case events.SignalAsked(task, number, cause):
-            return f"{_signal(number)} was requested for {task}{_because(cause.value)}"
+            return f"{name_signal(number)} was requested for {task}{_because(cause.value)}"
         case events.InputWanted(task, cell=number):
             return f"{task}: cell {number} asks for input"
         case events.HostSilent(tasks, host, silent):
@@ -104,10 +104,6 @@ def _seen(event: events.Event) -> str:
             return ""
 
 
-def _signal(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-
-
 def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
 
@@ -117,7 +113,7 @@ def _done(action: Action) -> str:
         case Launch(task, attempt):
             return f"start {task} as process {attempt}"
         case Signal(task, number):
-            return f"send {_signal(number)} to {task}"
+            return f"send {name_signal(number)} to {task}"
         case Send(task, command):
             return f"tell {task}: {_told(command)}"
         case FinishCell(cell):

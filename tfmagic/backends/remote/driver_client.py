@@ -34,6 +34,7 @@ from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.system import advice, notices
 from tfmagic.system.helper_process import start_in_lasting_thread
+from tfmagic.system.signal_handlers import name_signal
 
 CONNECT_S = 15.0
 _IMPORT_S = 60.0
@@ -152,7 +153,7 @@ class DriverProcess:
             return self._said()
         if code == -signal.SIGBUS:  # its last lines are Ray's addresses of code
             return f" with SIGBUS: {_NO_SHARED_MEMORY}"
-        return f" with {signal.Signals(-code).name if code < 0 else f'exit code {code}'}{self._said()}"
+        return f" with {name_signal(-code) if code < 0 else f'exit code {code}'}{self._said()}"
 
     # -- inside --
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tfmagic.failures import ipython_tracebacks
-from tfmagic.failures.deaths import describe_end, name_signal
+from tfmagic.failures.deaths import describe_end
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost, Wait
@@ -35,6 +35,7 @@ from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import Reason, TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Decision, FinishCell, Outcome, Phase, Policy
 from tfmagic.system import notices
+from tfmagic.system.signal_handlers import name_signal
 
 _LOOK_S = 0.05  # between two looks at the state, at least
 _LOOK_SHARE = 0.005  # of a core, for looks: with many tasks they are rarer
@@ -271,7 +272,7 @@ def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record
         case events.LaunchRequested(tasks):
             return mark("restart", tasks, "a new process was asked for")
         case events.SignalAsked(task, number, cause) if cause is not Cause.NONE:
-            return mark("signal", (task,), f"{name_signal(number)[0]}: {cause.value}")
+            return mark("signal", (task,), f"{name_signal(number)}: {cause.value}")
         case events.TasksSlowed(factors):
             return [r for task, by in factors.items() for r in mark("slow", (task,), f"{by:g} times slower")]
         case events.FloodAsked(task, size_bytes):

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import functools
+import os
 import re
 import sys
 import time
@@ -54,7 +55,10 @@ def main(args: argparse.Namespace) -> int:
 
 
 def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
-    """Return the run that the first word names, else the newest run, and the words that name tasks."""
+    """Return the run that the first word names, and the words that name tasks.
+
+    Without a name it is the newest run of the present folder, or of all if there is none.
+    """
     if words and (Path(words[0]) / "run.json").exists():
         return RunFolder(Path(words[0])), list(words[1:])
     is_named = bool(words) and not _SELECTOR.match(words[0])
@@ -62,7 +66,19 @@ def find_run(base: Path, words: Sequence[str]) -> tuple[RunFolder, list[str]]:
         run = folder.find_run(base, words[0] if is_named else "")
     except LookupError as error:
         raise NotThere(f"{error}; {program_name()} logs --list lists them") from None
-    return run, list(words[is_named:])
+    return run if is_named else _of_this_folder(base, run), list(words[is_named:])
+
+
+def _of_this_folder(base: Path, newest: RunFolder) -> RunFolder:
+    """Return the newest run of the present folder, and say so if another one is newer; else `newest`."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was deleted
+        return newest
+    run = next((run for run in reversed(folder.find_runs(base)) if run.is_of(here)), newest)
+    if str(run) != str(newest):
+        print(f"{program_name()}: {run} is the newest run of this folder, {newest} of all", file=sys.stderr)
+    return run
 
 
 def choose(run: RunFolder, words: Sequence[str]) -> tuple[TaskId, ...]:

@@ -108,8 +108,8 @@ have TensorFlow imported for the next kernel: those of Jupyter servers, and of `
         """\
 Prints the logs of a run, each line after its task's name. RUN is the name of a run or
 the beginning of that name, its folder, or the name of a cluster, which stands for its
-newest run. Without RUN it is the newest run of all. TASK is a task (worker-1), a type
-(worker), a range (worker-0:2), or all.""",
+newest run. Without RUN it is the newest run of this folder, else of all. TASK is a task
+(worker-1), a type (worker), a range (worker-0:2), or all.""",
         (
             ("logs", "the output of the newest run"),
             ("logs worker-1 --tail 20", "the last lines of one task"),
@@ -169,7 +169,7 @@ values that they have tracked.""",
 Draws a row for each task over the last cell or call of a run: where it started, ran,
 waited and for whom, failed, died and came back; then a list of these events. RUN is the
 name of a run or the beginning of that name, its folder, or the name of a cluster, which
-stands for its newest run. Without RUN it is the newest run of all.""",
+stands for its newest run. Without RUN it is the newest run of this folder, else of all.""",
         (
             ("timeline", "the last cell of the newest run"),
             ("timeline --all", "the newest run from its start to its end"),

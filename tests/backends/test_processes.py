@@ -28,6 +28,7 @@ def run_script(code, *words, **env):
     [
         ("raise ImportError('broken build of TensorFlow')", "broken build of TensorFlow"),
         ("import os; os.abort()", "SIGABRT"),
+        ("import os; os.kill(os.getpid(), 40)", "signal 40"),  # a real-time signal, which has no name
     ],
 )
 def test_an_import_error_of_tensorflow_is_reported(tmp_path, body, said):

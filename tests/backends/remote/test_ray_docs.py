@@ -21,7 +21,7 @@ BASH = [
     *snippets("docs/ray-kuberay.md", "bash"),
     *snippets("docs/ray-cloud.md", "bash"),
 ]
-COMMANDS = Path(__file__).parents[1] / "support" / "ray_commands.py"
+COMMANDS = Path(__file__).parents[2] / "support" / "ray_commands.py"
 
 
 def ray_lines(text):
