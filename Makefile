@@ -114,7 +114,7 @@ $(NEXT): pyproject.toml requirements/next.txt
 
 test-next: $(NEXT)
 	.venv-next/bin/python scripts/suite.py --quick -W default --disable-warnings tests/notebooks/test_quickstart.py \
-		tests/task tests/training tests/task/test_keras_saving.py tests/integration/test_profile.py \
+		tests/task tests/training tests/task/test_keras_saving.py tests/features/profile/test_profile.py \
 		tests/integration/test_interrupts.py tests/training/test_strategies.py tests/task/test_new_context.py \
 		tests/serialization/test_captured_values.py tests/backends/test_exposure.py tests/integration/test_track.py
 

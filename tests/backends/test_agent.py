@@ -34,7 +34,7 @@ from tfmagic.errors import LaunchError
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
-from tfmagic.protocol.commands import ReleaseBarrier, RunCell, TaskBoot
+from tfmagic.protocol.commands import Carried, ReleaseBarrier, RunCell, TaskBoot
 from tfmagic.protocol.events import (
     BarrierReached,
     CellRaised,
@@ -207,7 +207,7 @@ def test_an_order_that_fails_on_its_host_is_answered_and_the_next_ones_are_perfo
     value = Packed(handle=memory_files.write(b"x"), sizes=(1,))
     with monkeypatch.context() as patched:
         patched.setattr(memory_files, "write", raising(no_memory))
-        client.send(RunCell(cell=5, source="y", names=(value,), tasks=(TASK,)))
+        client.send(RunCell(cell=5, source="y", carried=Carried((value,)), tasks=(TASK,)))
     raised = client.wait_for(CellRaised)
     assert (raised.cell, raised.error.type_name) == (5, "OSError") and not raised.bound
     assert "on 127.0.0.1" in raised.error.message and "no memory" in raised.error.message

@@ -49,7 +49,8 @@ def test_a_rule_that_has_changed_is_seen_in_an_old_story(state_dir, monkeypatch)
 
 def test_nothing_of_the_users_is_in_a_story():
     secret = Packed(b"secret")
-    command = commands.RunCell(1, "secret", "secret", (secret,), (("secret", "secret"),), secret, ("secret",))
+    carried = commands.Carried((secret,), (("secret", "secret"),), secret, secret)
+    command = commands.RunCell(1, "secret", "secret", carried, secret, ("secret",))
     event = events.CellRequested(1, dict.fromkeys(TASKS, command))
     returned = events.CellReturned(
         TASKS[0], 1, 1, 0.1, 10, secret, "secret", {"secret": secret}, owned=("secret",)

@@ -34,7 +34,7 @@ _SHARED = {  # what the files of a group share, and would each start again
     "a kernel": (
         *("runner/test_multi_process_runner", "integration/test_kernel", "backends/remote/test_ray_docs"),
         *("integration/test_notebook_errors", "serialization/test_captured_values"),
-        "integration/test_log_folders",
+        *("integration/test_log_folders", "features/debug/test_debug"),
     ),
     "TensorFlow in the process of the tests": (
         *("logdir/test_saving", "logdir/test_mirrors", "logdir/test_stores", "logdir/test_places"),

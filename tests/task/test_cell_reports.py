@@ -2,7 +2,7 @@
 
 import types
 
-from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.commands import Carried, RunCell
 from tfmagic.serialization import packing, pickling
 from tfmagic.task.cell_reports import Reports
 from tfmagic.task.received_names import ReceivedNames
@@ -11,7 +11,7 @@ from tfmagic.task.received_names import ReceivedNames
 def test_a_name_that_a_cell_assigns_when_the_notebook_has_deleted_it_is_the_tasks_own():
     def bind(**values):
         packed = packing.pack(pickling.dump_names(values, {}, lambda name: False))
-        reports.bind(RunCell(1, names=(packed,)))
+        reports.bind(RunCell(1, carried=Carried((packed,))))
 
     namespace = {}
     received = ReceivedNames(namespace)

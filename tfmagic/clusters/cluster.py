@@ -18,8 +18,6 @@ from tfmagic.clusters.api.export_api import Exports
 from tfmagic.clusters.api.fault_api import Faults
 from tfmagic.clusters.api.picture_api import Pictures
 from tfmagic.clusters.api.variable_api import Variables
-from tfmagic.clusters.cells import waiting
-from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.checks import check, check_options, check_settings
 from tfmagic.clusters.launch.cluster_options import BackendOptions, NetworkOptions, TaskOptions
@@ -31,6 +29,7 @@ from tfmagic.clusters.tools.fault_lab import FaultLab
 from tfmagic.clusters.tools.status import own_rows, status_rows
 from tfmagic.errors import ClusterSpecError
 from tfmagic.failures import root_cause, stacks
+from tfmagic.features.bases import FeatureMethods
 from tfmagic.protocol.cluster_spec import ClusterShape, GivenSpec, Shape, Spec, TaskId, check_name, select
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
@@ -41,7 +40,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Calls, Variables, Faults, Pictures, Exports):
+class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
@@ -137,7 +136,8 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         self.task_settings = task_settings or TaskSettings.of(own, request, simulated)
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
-        self._latest = self._faults = self._tensorboard = None
+        self._latest = self._faults = None
+        self._beside = {}
         self._begun: Start | None = None
         self._lock = threading.RLock()
 
@@ -229,7 +229,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
-        for part in (self._faults, self._tensorboard, self._latest):
+        for part in (self._faults, *self._beside.values(), self._latest):
             if part is not None:
                 part.close()
 
@@ -290,20 +290,6 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports):
         last = None if self._latest is None else self._latest.last
         found = root_cause.describe_failures(*last) if last else {}
         return {name: error for name, error in found.items() if name in chosen}
-
-    def debug(self, task: str) -> None:
-        """Open pdb on the last failure of a task, in the task, with its live frames.
-
-        Raises:
-            ClusterSpecError: There is no such task, or the name means several.
-            TfmagicError: No cell has failed in its process.
-        """
-        chosen = select(task, self.tasks)
-        if len(chosen) != 1:
-            raise ClusterSpecError(f"a debugger looks at one task; {task!r} means {len(chosen)}")
-        with self._lock:
-            job = self._running_cluster().cells.begin(CellPlan(debug=True, options=Options(on=task)))
-        waiting.finish(job)
 
     # -- what is shown --
 

@@ -1,10 +1,13 @@
 """The features: each is one folder, which brings its half for the notebook's process and its half for a task.
 
     NAMES ── tfmagic.system.features ──→ NAME/kernel.py: FEATURE, of `tfmagic.clusters.cells.features`
-                                     └─→ NAME/task.py: make, a part of `tfmagic.task.cell_parts`; PATCHES
+                                     ├─→ NAME/task.py: make, a part of `tfmagic.task.cell_parts`; PATCHES
+                                     └─→ NAME/lines.py: line commands, of `tfmagic.clusters.api.lines`
+    Cluster ── bases ──→ its methods: a base class
 
-Without its folder and its name here a feature is gone, and the rest works. The order is that in which they
-begin and settle. What a feature sends with a cell, or with the report of a task, travels under its name.
+Without its folder, its name here and its base in `bases` a feature is gone, and the rest works. The order is
+that in which they begin and settle. What a feature sends with a cell, or with the report of a task, travels
+under its name.
 """
 
-NAMES = ("charts", "weights", "profile", "notify")
+NAMES = ("charts", "weights", "profile", "notify", "diff", "tensorboard", "debug")

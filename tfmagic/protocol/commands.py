@@ -86,18 +86,32 @@ class TaskBoot(Message, frozen=True):
         return f"TaskBoot({self.task}, {self.attempt})"
 
 
+class Carried(Record, frozen=True):
+    """What of the notebook a cell brings to a task that lacks it.
+
+    Attributes:
+        names: Packed dicts of variables to bind first, one after the other.
+        sources: The (file name, text) of the notebook cells that their code is from.
+        early_settings: A packed call that makes settings of the notebook before its variables are bound.
+        settings: A packed call that makes others after that.
+    """
+
+    names: tuple[Packed, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+    early_settings: Packed | None = None
+    settings: Packed | None = None
+
+
 class RunCell(Message, frozen=True):
     """Run a cell, or a call, in the task's namespace.
 
     Attributes:
         cell: A number that no other cell of this kernel has.
         source: Python source (magics already translated).
-        names: Packed dicts of variables to bind first, one after the other.
-        sources: The (file name, text) of the notebook cells that their code is from.
+        carried: What comes before it, from the notebook.
         call: A packed (function, args, kwargs), used instead of `source`.
         pull: Names of variables to send back.
         tasks: The tasks that run the cell together.
-        debug: Open a debugger on the last failure instead.
         tf_config: If given, leave the former cluster for this one instead, and return how often this process
             has done so.
         exits: End the process with the cell; its exit code tells how the cell ended.
@@ -105,34 +119,28 @@ class RunCell(Message, frozen=True):
         prompt: The notebook's number of the cell, or 0.
         aside: A question of tfmagic's own, which is not the last cell for errors and pictures.
         extras: What features send along, by their names.
-        early_settings: A packed call that makes settings of the notebook before its variables are bound.
-        settings: A packed call that makes others after that.
     """
 
     cell: int
     source: str = ""
     filename: str = ""
-    names: tuple[Packed, ...] = ()
-    sources: tuple[tuple[str, str], ...] = ()
+    carried: Carried = Carried()
     call: Packed | None = None
     pull: tuple[str, ...] = ()
     want_value: bool = False
     show_value: bool = True
     tasks: tuple[TaskId, ...] = ()
-    debug: bool = False
     tf_config: str = ""
     exits: bool = False
     group: int = 0
     prompt: int = 0
     extras: Mapping[str, bytes] = {}
     aside: bool = False
-    early_settings: Packed | None = None
-    settings: Packed | None = None
 
     @property
     def packs(self) -> tuple[Packed | None, ...]:
         """All packed values that it carries."""
-        return (*self.names, self.call, self.early_settings, self.settings)
+        return (*self.carried.names, self.call, self.carried.early_settings, self.carried.settings)
 
     @property
     def is_users(self) -> bool:

@@ -45,12 +45,12 @@ class Reports:
 
         Make the settings of the notebook that have changed: `sys.path` before, since values import modules.
         """
-        self._set(cell.early_settings)
-        for packed in cell.names:
+        self._set(cell.carried.early_settings)
+        for packed in cell.carried.names:
             self._names_before = set()
             for names in pickling.load_names(packed, self._runner.namespace):
                 self._received.bind(names)
-        self._set(cell.settings)
+        self._set(cell.carried.settings)
 
     def _set(self, settings: Packed | None) -> None:
         if settings is not None:

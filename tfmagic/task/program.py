@@ -23,7 +23,7 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from tfmagic.errors import ProtocolError, TfmagicError
+from tfmagic.errors import ProtocolError
 from tfmagic.hdf5 import guarding
 from tfmagic.protocol import commands, task_context
 from tfmagic.protocol.channel import Channel
@@ -34,7 +34,7 @@ from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import SCRATCH
 from tfmagic.serialization import main_script, pickling, tracebacks
 from tfmagic.system import features, signal_handlers
-from tfmagic.task import debugger, exits, process_setup, streams
+from tfmagic.task import exits, process_setup, streams
 from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_parts import Attempt, CellParts
 from tfmagic.task.cell_position import PlaceWatch
@@ -105,7 +105,6 @@ class TaskProgram:
         run = os.path.dirname(boot.stacks_path)
         self.scratch = os.path.join(run, f"{boot.task.name}-{boot.attempt}{SCRATCH}")
         self.interrupt = InterruptDelivery(functools.partial(exits.give_up, boot))
-        self.last_error: BaseException | None = None
         self.ended_cell = 0
         self.place_watch = PlaceWatch(boot)
         self.side_thread = threading.Thread(target=self._listen, name="tfmagic-control", daemon=True)
@@ -116,7 +115,6 @@ class TaskProgram:
         """Set up, report ready, and run the cells that come."""
         signal.signal(signal.SIGINT, self.interrupt.on_signal)
         sys.unraisablehook = functools.partial(self.interrupt.note_unraisable, sys.unraisablehook)
-        sys.breakpointhook = debugger.break_here
         self._install_context(self.boot.tf_config)
         self._prepare_tensorflow()
         self.side_thread.start()
@@ -300,8 +298,6 @@ class TaskProgram:
 
     def _run_and_report(self, cell: commands.RunCell) -> None:
         self.cell, self.interrupt.cell = cell, cell.cell
-        if cell.source or cell.call:
-            self.last_error = None  # its frames hold memory that this cell can need
         attempt = Attempt()
         try:
             self.parts.begin(cell)
@@ -313,8 +309,6 @@ class TaskProgram:
             streams.flush_all()
         finally:
             self.parts.end(cell, attempt)
-        if error is not None and not cell.debug:
-            self.last_error = error
         if cell.exits and issubclass(type(error), SystemExit):
             pass  # the exit code is the report
         elif error is None:
@@ -348,13 +342,11 @@ class TaskProgram:
             if self.interrupt.interrupted == cell.cell:
                 self.interrupt.pending = 0
                 raise KeyboardInterrupt
-            for file, text in cell.sources:
+            for file, text in cell.carried.sources:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             self.reports.bind(cell)
             attempt.bound = True
-            if cell.debug:
-                self._debug()
-            elif cell.tf_config:
+            if cell.tf_config:
                 attempt.value = self._rejoin(cell.tf_config)
             elif cell.call is not None:
                 attempt.value = self._call(cell.call)
@@ -362,20 +354,14 @@ class TaskProgram:
                 attempt.value = self.runner.run_source(
                     cell.source, cell.filename, cell.show_value, cell.prompt
                 )
+            else:
+                self.parts.run(cell)
         except BaseException as raised:  # user code can raise anything, and that is the result
             self.interrupt.running = False  # before any call, out of which an interrupt would be raised
             attempt.error, attempt.raised_at = raised, time.monotonic()
         finally:
             self.interrupt.running = False
             self.ended_cell = cell.cell
-
-    def _debug(self) -> None:
-        if self.last_error is None:
-            raise TfmagicError(
-                f"{self.boot.task} has no failure to look at: its last cell did not fail in this process. "
-                "The frames are kept until the next cell."
-            )
-        debugger.look_at(self.last_error)
 
     def _rejoin(self, given: str) -> int:
         """Enter another cluster; return how often this process has done so."""

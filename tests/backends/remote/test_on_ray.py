@@ -9,13 +9,14 @@ import threading
 import pytest
 import test_faults_on_tasks
 import test_strategies
+from features.diff.test_diff import (  # noqa: F401
+    test_a_variable_is_compared_over_tasks,
+)
+from features.profile.test_profile import test_the_task_that_the_others_wait_for_is_the_straggler  # noqa: F401
 from test_detached import (  # noqa: F401 - collected here, too
     flag,
     test_interrupt_ends_a_detached_cell,
     test_wait_raises_the_first_exception_when_all_cells_have_ended_and_the_next_wait_the_next,
-)
-from test_diff import (  # noqa: F401
-    test_a_variable_is_compared_over_tasks,
 )
 from test_faults_on_tasks import (  # noqa: F401
     test_a_crash_on_purpose_is_told_as_one,
@@ -38,7 +39,6 @@ from test_pictures import (  # noqa: F401
     test_the_map_of_a_cluster_in_a_terminal,
     test_the_timeline_shows_who_waits_for_whom_at_a_barrier,
 )
-from test_profile import test_the_task_that_the_others_wait_for_is_the_straggler  # noqa: F401
 from test_track import test_values_of_all_tasks_are_rows_and_a_chart  # noqa: F401
 
 import tfmagic

@@ -45,9 +45,7 @@ class Journal:
         match command:
             case commands.RunCell(cell=number):
                 call = command.call and Packed()
-                kept = msgspec.structs.replace(
-                    command, names=(), sources=(), call=call, early_settings=None, settings=None
-                )
+                kept = msgspec.structs.replace(command, carried=commands.Carried(), call=call)
                 self._cells[number] = KeptCell(kept, self.task.attempt, time.monotonic(), log_bytes)
                 self._open.add(number)
                 for old in list(self._cells)[:-_CELLS]:

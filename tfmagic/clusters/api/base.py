@@ -1,25 +1,36 @@
 """What the parts of `Cluster`'s interface have in common: the running cluster, if there is one.
 
-ClusterBase ←── Calls, Variables, Faults, Pictures, Exports ←── Cluster
+ClusterBase ←── Calls, Variables, Faults, Pictures, Exports; those of features ←── Cluster
 """
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from tfmagic.clusters.cells.cell_plan import CellPlan
+from tfmagic.clusters.cells import waiting
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
+from tfmagic.protocol.cluster_spec import Selector, TaskId
 from tfmagic.system.advice import Step
+
+
+class Closable(Protocol):
+    """What a feature lets run beside a cluster."""
+
+    def close(self) -> object:
+        """End it. Do nothing if it has ended."""
 
 
 class ClusterBase(ABC):
     """A cluster that may run, and how the parts of its interface reach it."""
 
     name: str
+    tasks: tuple[TaskId, ...]
     _latest: RunningCluster | None  # the present one, or the last one
+    _beside: dict[str, Closable]  # by the name of its feature; the end of the cluster ends it
     _lock: threading.RLock
     _has_left = False  # a ``with`` block has ended, and the cluster was not started since
 
@@ -69,3 +80,10 @@ class ClusterBase(ABC):
                 )
             self.start()
             return self._running_cluster().cells.begin(plan, detached, may_begin)
+
+    def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
+        """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
+        plan = CellPlan(call=(fn, args, {}), aside=True, options=Options(on=on, view="quiet"))
+        with self._lock:
+            job = self._running_cluster().cells.begin(plan)
+        return waiting.finish(job).results

@@ -104,7 +104,7 @@ class Calls(ClusterBase):
             TaskTimeoutError: `timeout` has passed.
             TypeError, ValueError: `fn` cannot be called, or an option makes no sense.
         """
-        options = _options(on, timeout, keep_going, view, profile)
+        options = _options(on, timeout, keep_going, view, profile=profile)
         job = self._begin_call((fn, args, kwargs), options, detached=False)
         return _values_of(job, waiting.finish(job), view)
 
@@ -146,7 +146,7 @@ class Calls(ClusterBase):
         """
         background = _BackgroundCall()
         try:
-            options = _options(on, timeout, keep_going, view, profile)
+            options = _options(on, timeout, keep_going, view, profile=profile)
             background.follow(self._begin_call((fn, args, kwargs), options, may_begin=background.begin))
         except BaseException as error:  # the future raises it
             background.fail(error)
@@ -188,7 +188,7 @@ class Calls(ClusterBase):
         Cancelling it interrupts the tasks, and waits until they have ended. Several calls at once are queued,
         or run at the same time on different tasks.
         """
-        options = _options(on, timeout, keep_going, view, profile)
+        options = _options(on, timeout, keep_going, view, profile=profile)
         await self._lock_when_running()
         try:
             job = self._begin_call((fn, args, kwargs), options)
@@ -284,18 +284,18 @@ def _options(
     timeout: float | None,
     keep_going: bool = False,
     view: ViewName = "text",
-    profile: bool | float = False,
+    **of_features: Any,
 ) -> Options:
-    is_default = on is None and timeout is None and keep_going is False and profile is False
-    if is_default and type(view) is str and view in _DEFAULTS:  # as in most calls
+    is_default = on is None and timeout is None and keep_going is False
+    chosen = features.chosen(of_features)
+    if is_default and not chosen and type(view) is str and view in _DEFAULTS:  # as in most calls
         return _DEFAULTS[view]
-    profile = check("profile", profile)
     return Options(
         on=on,
         timeout_s=check("timeout", timeout),
         keep_going=check("keep_going", keep_going),
         view=check("view", view),
-        chosen={"profile": profile} if profile else {},
+        chosen=chosen,
     )
 
 

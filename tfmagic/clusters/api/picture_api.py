@@ -1,11 +1,9 @@
-"""What shows a cluster: `Cluster.draw_map`, `Cluster.timeline`, `Cluster.story`, and a TensorBoard."""
+"""What shows a cluster: `Cluster.draw_map`, `Cluster.timeline`, `Cluster.story`."""
 
-import os
 import time
 
 from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.launch.checks import check
-from tfmagic.clusters.tools.tensorboard import TensorBoardProcess, find_logdir, start_tensorboard
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.supervisor import story_words
@@ -17,8 +15,6 @@ from tfmagic.views.pictures.run_timeline import RunTimeline
 
 class Pictures(ClusterBase):
     """The methods of a cluster that draw it."""
-
-    _tensorboard: TensorBoardProcess | None
 
     def draw_map(self, task: str = "") -> ClusterMap:
         """Return a map of the tasks: who is who, and what talks to what. A notebook shows it as a picture.
@@ -76,41 +72,3 @@ class Pictures(ClusterBase):
         running = self._started()
         running.timeline.flush()
         running.story_file.write()
-
-    @property
-    def board(self) -> TensorBoardProcess | None:
-        """The TensorBoard of this cluster; None if none runs."""
-        return self._tensorboard if self._tensorboard is not None and self._tensorboard.running else None
-
-    def tensorboard(
-        self,
-        logdir: str | os.PathLike[str] | None = None,
-        *,
-        port: int | None = None,
-        host: str = "127.0.0.1",
-    ) -> TensorBoardProcess:
-        """Return a TensorBoard, which ends with this cluster.
-
-        A TensorBoard that shows the same folder is kept. Another one is ended, and also one that does not
-        answer within 5 s (because it is stopped, for example).
-
-        Args:
-            logdir: By default the last folder that a task gave to `tfmagic.logdir.tensorboard_dir`.
-            port: By default a free one.
-            host: Where it listens. It has no password.
-
-        Raises:
-            TfmagicError: It is not installed, or there is no such folder.
-            LaunchError: The port is taken, or it did not start.
-        """
-        logdir, port, host = check("logdir", logdir), check("port", port), check("host", host)
-        with self._lock:
-            run = self._running_cluster().run
-            folder = find_logdir(None if logdir is None else os.fspath(logdir), run)
-            present = self.board
-            if present is not None and present.shows(folder, port, host) and present.answers():
-                return present
-            if present is not None:
-                present.close()
-            self._tensorboard = start_tensorboard(folder, port, host, run)
-            return self._tensorboard

@@ -1,7 +1,6 @@
-"""Move variables to and from the tasks, compare them over tasks, reload modules: methods of `Cluster`."""
+"""Move variables to and from the tasks, reload modules: methods of `Cluster`."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters.api.base import ClusterBase
@@ -9,8 +8,6 @@ from tfmagic.clusters.cells import reloading, scatter_gather, waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch.checks import check
-from tfmagic.clusters.tools import comparing
-from tfmagic.clusters.tools.differences import Difference
 from tfmagic.protocol.cluster_spec import Selector
 from tfmagic.serialization import user_modules
 
@@ -57,24 +54,6 @@ class Variables(ClusterBase):
             plan = CellPlan(pull=pull, options=Options(on=on, view="quiet", copies=copies))
             return self._running_cluster().cells.begin(plan)
 
-    def diff(self, name: str, *, on: Selector = "all", rows: bool = False, of: Any = None) -> Difference:
-        """Compare a variable over the tasks: are they doing the same thing?
-
-        A model is compared by weight, a dict, list or dataclass by item, a data set by its settings, and an
-        array number by number.
-
-        Args:
-            name: A variable of the tasks, or an attribute of one, such as ``model.optimizer``.
-            on: The tasks to compare.
-            rows: Also compare the rows of its arrays, as of batches: which were read by several tasks.
-            of: All rows that there are, to find those that nobody has read.
-
-        Raises:
-            NameError: A task does not have it.
-        """
-        name, rows = check("name", name), check("rows", rows)
-        return comparing.diff(functools.partial(self._ask_tasks, on), name, rows, of)
-
     def reload(self, *modules: str, on: Selector = "all") -> dict[str, tuple[str, ...]]:
         """Reload modules, with their submodules, on the tasks that have imported them.
 
@@ -97,13 +76,6 @@ class Variables(ClusterBase):
             self._running_cluster().cells.note_reloaded(found)
         reloading.check_reloaded(found)
         return {task: tuple(digests) for task, digests in found.items()}
-
-    def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
-        """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
-        plan = CellPlan(call=(fn, args, {}), aside=True, options=Options(on=on, view="quiet"))
-        with self._lock:
-            job = self._running_cluster().cells.begin(plan)
-        return waiting.finish(job).results
 
     def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:
         """Bind a variable on each task to its part of a list, tuple, numpy array or pandas object.

@@ -52,7 +52,8 @@ class CellPlan(msgspec.Struct, frozen=True):
         values: Replaces the notebook's variables.
         is_divided: Whether each task gets its part of the value that is pushed.
         tf_configs: The `tf_config` of each task.
-        extras: What one feature sends itself, instead of what all of them send with such a cell.
+        extras: What one feature sends itself, instead of what all of them send with such a cell. In a cell
+            without code its half in the task can do that as the cell's code.
         meets: The tasks that meet at barriers; by default those that run it.
     """
 
@@ -68,7 +69,6 @@ class CellPlan(msgspec.Struct, frozen=True):
     pull: tuple[str, ...] = ()
     want_value: bool = False
     aside: bool = False
-    debug: bool = False
     exits: bool = False
     group: int = 0
     meets: tuple[TaskId, ...] = ()

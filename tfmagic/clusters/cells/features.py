@@ -13,6 +13,9 @@ from typing import Any, ClassVar
 
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
+from tfmagic.clusters.cells.results import TaskResults
+from tfmagic.clusters.launch.checks import check_by
+from tfmagic.clusters.launch.rules import Rule
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned
 from tfmagic.supervisor.supervisor import Supervisor
@@ -45,10 +48,14 @@ class CellFeature:
         name: Its key in `RunCell.extras`, and in those of `CellReturned` and `CellRaised`.
         options: Its options of ``%%tfcluster``, as arguments of `argparse.ArgumentParser.add_argument`. The
             values are in `Options.chosen`.
+        arguments: The rules of those options that are also arguments of calls, whose signatures spell them.
+        compared: The options that each cell has in a comparison of networks, where the line has not.
     """
 
     name = ""
     options: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    arguments: ClassVar[Mapping[str, Rule]] = {}
+    compared: ClassVar[Mapping[str, Any]] = {}
 
     def refuse(self, options: Options, is_detached: bool) -> str:
         """Return why a line cannot have these options together; "" if it can."""
@@ -78,6 +85,10 @@ class CellFeature:
         """Return what is told of a cell that has ended in several clusters, line by line."""
         return ()
 
+    def communication(self, results: TaskResults[Any]) -> float | None:
+        """Return the share of the tasks' time that went into sending and receiving; None: not known."""
+        return None
+
     def sent(self, report: object) -> bytes:
         """Return what the half of a task has sent with its report; empty for nothing."""
         if isinstance(report, CellReturned | CellRaised):
@@ -94,6 +105,19 @@ def installed() -> tuple[CellFeature, ...]:
 @functools.cache
 def _that_have(hook: str) -> tuple[CellFeature, ...]:
     return tuple(each for each in installed() if getattr(type(each), hook) is not getattr(CellFeature, hook))
+
+
+def chosen(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call that are for features, as their rules take them; False is none.
+
+    Raises:
+        TypeError, ValueError: As `check`; or the feature is not there.
+    """
+    given = {name: value for name, value in arguments.items() if value is not False}
+    rules = {name: rule for each in installed() for name, rule in each.arguments.items()} if given else {}
+    for name in given.keys() - rules.keys():
+        raise TypeError(f"{name} belongs to a feature that this tfmagic does not have")
+    return {name: check_by(rules[name], name, value) for name, value in given.items()}
 
 
 def refuse(options: Options, is_detached: bool) -> str:
@@ -128,6 +152,17 @@ def end(job: Job, reports: Reports, context: Context) -> None:
 def settle(reports: Reports) -> list[str]:
     """Return the lines of all features about a cell, call or script that has ended."""
     return [line for each in _that_have("settle") for line in each.settle(reports)]
+
+
+def compared() -> dict[str, Any]:
+    """Return the options of features that a cell has in a comparison of networks."""
+    return {name: value for each in installed() for name, value in each.compared.items()}
+
+
+def communication(results: TaskResults[Any]) -> float | None:
+    """Return the share of the tasks' time that went into sending and receiving; None: not known."""
+    found = (each.communication(results) for each in _that_have("communication"))
+    return next((share for share in found if share is not None), None)
 
 
 def compare(variants: Variants) -> list[str]:

@@ -13,7 +13,7 @@ from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.sent_settings import NO_SETTINGS, PackedSettings, SentSettings
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.commands import Carried, RunCell
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import calls, capture, main_script, user_modules
 from tfmagic.serialization.free_names import names_assigned
@@ -257,22 +257,18 @@ def _make_commands(
                 number,
                 plan.source,
                 plan.filename,
-                found.names,
-                found.sources,
+                Carried(found.names, found.sources, packed.early, packed.late),
                 call,
                 plan.pull,
                 want_value=plan.want_value or call is not None,
                 show_value=plan.show_value,
                 tasks=tasks,
-                debug=plan.debug,
                 tf_config=tf_config,
                 exits=plan.exits,
                 group=plan.group,
                 prompt=plan.prompt,
                 extras=extras,
                 aside=plan.aside,
-                early_settings=packed.early,
-                settings=packed.late,
             )
         commands[task] = built[key]
     return commands

@@ -85,9 +85,6 @@ _RULES = {
     "names": Rule("names of variables: pull('a', 'b') or pull(['a', 'b'])", take_texts),
     "namespace": Rule("a dict, such as globals()", of_type(dict)).or_none(),
     "port": COUNT.or_none(),
-    "profile": Rule(
-        "True, False or a number of seconds above 0", lambda n: n if n is False or n is True else _seconds(n)
-    ),
     "rows": FLAG,
     "run": Rule("the name of a run", of_type(str)),
     "tail": COUNT.or_none(),
@@ -113,13 +110,18 @@ def check(argument: str, value: Any, shown: str = "") -> Any:
         TypeError, ValueError: It has another type or value than is allowed; the message names all three.
     """
     rule = OPTIONS[argument].rule if argument in OPTIONS else _RULES[argument]
+    return check_by(rule, shown or argument, value)
+
+
+def check_by(rule: Rule, shown: str, value: Any) -> Any:
+    """Return what a rule takes; raise as `check`. `shown` is the argument's name in the message."""
     try:
         return rule.take(value)
     except (TypeError, ValueError, AttributeError) as error:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         reason = f": {error}" if kind is ValueError and str(error) else ""
     given = f"{reprlib.repr(value)} ({type(value).__name__}){reason}"
-    raise dress(kind(f"{shown or argument} is {rule.allowed}, not {given}"))
+    raise dress(kind(f"{shown} is {rule.allowed}, not {given}"))
 
 
 def check_options(group: type, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Tools beside the cells: faults, timeline, status of tasks, TensorBoard, differences of variables."""
+"""Tools beside the cells: faults, timeline and status of tasks."""

@@ -6,17 +6,21 @@ after it ends them.
 """
 
 import weakref
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.features import CellFeature, Context, Reports, Setting
 from tfmagic.clusters.cells.job import Job
+from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.clusters.launch.arguments import parse_seconds
-from tfmagic.clusters.tools import tensorboard
+from tfmagic.clusters.launch.rules import Rule, require, take_number
 from tfmagic.features.profile import shares
-from tfmagic.features.profile.records import Asked, TaskProfile, Trace, decode_profile, encode
+from tfmagic.features.profile.records import FOLDER, Asked, TaskProfile, Trace, decode_profile, encode
 from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.runs import trace_folders
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.state import ClusterState, Phase
+from tfmagic.system.advice import Step
 
 PROFILE_S = 60.0  # a trace is cut then: TensorFlow keeps it in memory
 _BEGIN_S = 10.0
@@ -37,6 +41,14 @@ class Profiles(CellFeature):
             "const": PROFILE_S,
         }
     }
+
+    arguments: ClassVar = {
+        "profile": Rule(
+            "True, False or a number of seconds above 0",
+            lambda value: value if value is True else require(take_number(value), lambda n: n > 0),
+        )
+    }
+    compared: ClassVar = {"profile": True}
 
     def __init__(self) -> None:
         # by job, the one that traces the tasks which serve it
@@ -79,10 +91,16 @@ class Profiles(CellFeature):
         found = {task.name: self._profile_of(end) for task, end in sorted(ends.items())}
         supervisor = context.supervisor
         if supervisor.backend.runs_here:
-            job.found[self.name] = shares.compare(found, {}, tensorboard.profile_advice(job.run))
+            job.found[self.name] = shares.compare(found, {}, advice(job.run))
         else:
             hosts = {task.name: seen.host for task, seen in supervisor.state.tasks.items()}
             job.found[self.name] = shares.compare(found, hosts)
+
+    def communication(self, results: TaskResults[Any]) -> float | None:
+        """Return the mean share of the tasks."""
+        tasks = () if results.profile is None else results.profile.tasks.values()
+        found = [sum(task.shares[part] for part in ("transferring", "remote")) for task in tasks]
+        return sum(found) / len(found) if found else None
 
     def _profile_of(self, report: object) -> TaskProfile:
         sent = self.sent(report)
@@ -90,6 +108,12 @@ class Profiles(CellFeature):
 
 
 FEATURE = Profiles()
+
+
+def advice(run: RunFolder) -> str:
+    """Return how to open the traces of a run's cells, and what has to be installed for it."""
+    lacks = "" if trace_folders.has_plugin() else f"; it needs {trace_folders.PLUGIN}"
+    return f"the full traces:  {Step('tensorboard', run.folder / FOLDER)}{lacks}"
 
 
 def _seconds_of(options: Options) -> float:

@@ -11,6 +11,8 @@ import msgspec
 from tfmagic.features.profile.intervals import Interval
 from tfmagic.protocol.payload import Record
 
+FOLDER = "profile"  # of a run, in which tasks leave the traces of cells
+
 
 class Trace(enum.Enum):
     """A part of a trace of TensorFlow's profiler."""

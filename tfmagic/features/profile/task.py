@@ -24,7 +24,7 @@ from typing import Any
 
 import psutil
 
-from tfmagic.features.profile.records import Asked, TaskProfile, Trace, decode_asked, encode
+from tfmagic.features.profile.records import FOLDER, Asked, TaskProfile, Trace, decode_asked, encode
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.system import symbol_interposing
 from tfmagic.system.patches import PatchTable
@@ -60,7 +60,7 @@ class _Trace:
         self._lock = threading.Lock()  # of the session: the thread below can end it
         self._over = threading.Event()
         self._whole_events = _WholeEvents()
-        folder = Path(boot.stacks_path).parent / "profile"
+        folder = Path(boot.stacks_path).parent / FOLDER
         name = f"cell-{cell.prompt}" if cell.prompt else f"call-{cell.group or cell.cell}"
         self._path = folder / "plugins" / "profile" / name / f"{boot.task.name}.xplane.pb"
         self._scratch = folder / f"{boot.task.name}-{boot.attempt}"

@@ -115,9 +115,8 @@ class Comparison(dict[Any, TaskResults[Any]]):
         step_s = seconds / max(steps, 1)
         sent_bytes = None if sent is None else max(sent.values()) / max(steps, 1)
         first = self.rows[0].step_s if self.rows else step_s
-        row = Row(
-            variant, len(results), seconds, steps, step_s, sent_bytes, _communication(results), first / step_s
-        )
+        share = features.communication(results)
+        row = Row(variant, len(results), seconds, steps, step_s, sent_bytes, share, first / step_s)
         self.rows.append(row)
         self._reports.append(tuple(reports))
         values = tuple(variant.values())
@@ -143,13 +142,6 @@ class Comparison(dict[Any, TaskResults[Any]]):
         seen = list(zip(names, self._reports, strict=True))
         notes = [*features.compare(seen), *cores_sentence(self.rows), *self.left_out]
         return tables.bundle(header, cells, notes)
-
-
-def _communication(results: TaskResults[Any]) -> float | None:
-    """Return the share of the tasks' time that went into sending and receiving; None without a profile."""
-    tasks = () if results.profile is None else results.profile.tasks.values()
-    found = [sum(task.shares[part] for part in ("transferring", "remote")) for task in tasks]
-    return sum(found) / len(found) if found else None
 
 
 def cores_sentence(rows: Sequence[Row], cores: int | None = None) -> list[str]:

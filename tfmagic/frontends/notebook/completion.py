@@ -29,7 +29,8 @@ def complete(
         clusters: The clusters of the notebook, by name.
         variables: The variables of the notebook.
     """
-    from tfmagic.frontends.notebook.options import COMMANDS, cell_parser, line_parser  # at the first Tab
+    from tfmagic.clusters.api.lines import COMMANDS  # at the first Tab
+    from tfmagic.frontends.notebook.options import cell_parser, line_parser
 
     magic, *before, word = re.split(r"\s+", line.lstrip())
     if magic == "%tfcluster" and (not before or before[0] not in COMMANDS):

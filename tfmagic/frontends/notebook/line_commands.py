@@ -1,12 +1,7 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-A command is one function, which gets the magics, and the options of its line by name. To add one, write it
-with the decorator `line_command`, here or in `line_reports`, `line_faults` or `line_pictures`:
-
-    @line_command("wait", "wait for the cells that were started with --detach", option("--timeout", ...))
-    def _wait(magics: NotebookClusters, name: str, timeout: float | None) -> None: ...
-
-The decorator adds it to `COMMANDS`, from which dispatch, help and completion are made.
+`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`, `line_faults`,
+`line_pictures` and `line_export`, and in modules ``lines`` of features.
 """
 
 from __future__ import annotations
@@ -15,24 +10,16 @@ import argparse
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
-from IPython.display import display
 
 from tfmagic.backends.simulated.hosts import try_hosts
+from tfmagic.clusters.api.lines import ON, flag, line_command, option
 from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.launch import remote_hosts
-from tfmagic.clusters.launch.arguments import parse_count
 from tfmagic.clusters.launch.given_options import GivenOptions
 from tfmagic.clusters.launch.open_backend import check_room
-from tfmagic.clusters.tools.tensorboard import missing_plugin
 from tfmagic.frontends import symptoms
 from tfmagic.frontends.notebook import plain_cells, reports
-from tfmagic.frontends.notebook.options import (
-    SHAPE,
-    flag,
-    line_command,
-    option,
-    parse_variables,
-)
+from tfmagic.frontends.notebook.options import SHAPE, parse_variables
 from tfmagic.protocol.cluster_spec import select
 
 if TYPE_CHECKING:
@@ -40,8 +27,7 @@ if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import NotebookClusters
 
 TASKS = option("tasks", "TASK", "tasks, by selector", nargs="*")
-_ON = option("--on", "SELECTOR", "tasks, by selector")
-_VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), _ON)
+_VARIABLES = (option("names", "A,B", "variable names", type=parse_variables), ON)
 
 
 # -- the cluster -----------------------------------------------------------------------------------
@@ -146,7 +132,7 @@ def _revive(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
     "all",
     "run plain cells on the cluster, too:  all on|off",
     option("state", None, "without it: print the present state", choices=("on", "off"), nargs="?"),
-    _ON,
+    ON,
     SHAPE,
 )
 def _all(magics: NotebookClusters, name: str, state: str | None, on: str | None, shape: GivenOptions) -> None:
@@ -161,19 +147,12 @@ def _all(magics: NotebookClusters, name: str, state: str | None, on: str | None,
 @line_command(
     "run",
     "run one line of code as a cell:  run [options of a cell] CODE",
-    _ON,
+    ON,
     option("code", "CODE", "Python, a magic or !command", nargs=argparse.REMAINDER),
 )
 def _run(magics: NotebookClusters, name: str, code: list[str], on: str | None) -> None:
     """Called for a line without code; `one_liners` turns the others into cells."""
     raise UsageError("%tfcluster run: the code is missing:  %tfcluster run --on worker-0 a = 5")
-
-
-@line_command(
-    "debug", "start pdb in a task, on its last failure, with live frames", option("task", "TASK", "the task")
-)
-def _debug(magics: NotebookClusters, name: str, task: str) -> None:
-    magics.running(name).debug(task)
 
 
 @line_command("push", "send notebook variables:  push A,B [--on SELECTOR]", *_VARIABLES)
@@ -184,7 +163,7 @@ def _push(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str |
         raise UsageError(f"the notebook has no variable {', '.join(missing)}; assign it first")
     job = cluster.begin_push({name: namespace[name] for name in names}, on or "all")
     waiting.finish(job)
-    sizes = [reports.size_of(command.names) for command in job.request.commands.values()]
+    sizes = [reports.size_of(command.carried.names) for command in job.request.commands.values()]
     reports.report(
         name,
         f"pushed {', '.join(names)} to {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
@@ -204,27 +183,10 @@ def _pull(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str |
 
 
 @line_command(
-    "diff",
-    "compare a variable over tasks: weights, batches, losses, data sets, settings",
-    option("variable", "NAME", "a variable of the tasks, or an attribute of one: model.optimizer"),
-    _ON,
-    flag("--rows", "compare the rows of its arrays, too: which were read by several tasks"),
-    option("--of", "NAME", "the notebook's variable with all rows, to find those that nobody has read"),
-)
-def _diff(
-    magics: NotebookClusters, name: str, variable: str, on: str | None, rows: bool, of: str | None
-) -> None:
-    cluster, namespace = magics.running(name), magics.shell.user_ns
-    if of and of not in namespace:
-        raise UsageError(f"the notebook has no variable {of!r}, which --of names")
-    display(cluster.diff(variable, on=on or "all", rows=rows, of=namespace[of] if of else None))
-
-
-@line_command(
     "reload",
     "reload modules on the tasks, after a change of their files:  reload MODULE [MODULE...] [--on SELECTOR]",
     option("modules", "MODULE", "a module of yours, with its submodules", nargs="+"),
-    _ON,
+    ON,
 )
 def _reload(magics: NotebookClusters, name: str, modules: list[str], on: str | None) -> None:
     cluster = magics.running(name)
@@ -234,37 +196,6 @@ def _reload(magics: NotebookClusters, name: str, modules: list[str], on: str | N
         raise UsageError(str(error)) from None
     for text in reports.reloaded(modules, found):
         print(f"tfmagic: {text}")
-
-
-@line_command(
-    "tensorboard",
-    "TensorBoard, which ends with the cluster:  tensorboard [LOGDIR] [--port N]",
-    option("logdir", "LOGDIR", "default: the last of tensorboard_dir", nargs="?"),
-    option("--port", "N", "default: a free port", type=parse_count),
-    option("--host", "ADDRESS", "address to listen on (%(default)s)", default="127.0.0.1"),
-    option("--height", "PIXELS", "height of the frame", type=parse_count, default=800),
-    flag("--stop", "end TensorBoard"),
-)
-def _tensorboard(
-    magics: NotebookClusters,
-    name: str,
-    logdir: str | None,
-    port: int | None,
-    host: str,
-    height: int,
-    stop: bool,
-) -> None:
-    cluster = magics.running(name)
-    if not stop:
-        board = cluster.tensorboard(logdir or None, port=port or None, host=host)
-        board.show(height)
-        if lacks := missing_plugin(board.logdir):
-            print(f"tfmagic: {lacks}")
-    elif (running := cluster.board) is None:
-        print(f"tfmagic: no TensorBoard runs beside cluster {name}")
-    else:
-        running.close()
-        print(f"tfmagic: TensorBoard at {running.url} ended")
 
 
 @line_command(

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from tfmagic.frontends.notebook.options import line_command, option
+from tfmagic.clusters.api.lines import line_command, option
 
 if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import NotebookClusters

@@ -1,6 +1,6 @@
 """The commands of ``%tfcluster`` for faults on purpose, and for the network of simulated hosts.
 
-See `tfmagic.clusters.tools.fault_lab` for what they do, and `line_commands` for how to add one.
+See `tfmagic.clusters.tools.fault_lab` for what they do, and `tfmagic.clusters.api.lines` for how to add one.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from tfmagic.clusters.api.lines import flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
 from tfmagic.clusters.tools.fault_plan import DEFAULT_KINDS, KINDS
 from tfmagic.frontends.notebook import reports
-from tfmagic.frontends.notebook.options import (
-    flag,
-    line_command,
-    option,
-    parse_bytes,
-    parse_factor,
-    parse_signal,
-    parse_variables,
-)
+from tfmagic.frontends.notebook.options import parse_bytes, parse_factor, parse_signal, parse_variables
 from tfmagic.protocol.cluster_spec import select
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.clusters.api.lines import flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count
 from tfmagic.clusters.launch.given_options import NO_OPTIONS
 from tfmagic.errors import TfmagicError
 from tfmagic.frontends import doctor, report
 from tfmagic.frontends.notebook.line_reports import find_run
-from tfmagic.frontends.notebook.options import flag, line_command, option
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
 from tfmagic.views.pictures import run_timeline
 from tfmagic.views.pictures.cluster_map import ClusterMap

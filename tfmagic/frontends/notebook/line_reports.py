@@ -1,6 +1,6 @@
 """The commands of ``%tfcluster`` that only show: the state, output and failures of a cluster or a run.
 
-`line_commands` says how to add one.
+`tfmagic.clusters.api.lines` says how to add one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.clusters.api.lines import flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
 from tfmagic.clusters.launch.given_options import GivenOptions
 from tfmagic.clusters.launch.settings import TFCluster
@@ -21,7 +22,7 @@ from tfmagic.errors import LaunchError
 from tfmagic.frontends import doctor
 from tfmagic.frontends.notebook import reports
 from tfmagic.frontends.notebook.line_commands import TASKS
-from tfmagic.frontends.notebook.options import SHAPE, flag, line_command, option
+from tfmagic.frontends.notebook.options import SHAPE
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder, line_search, schemas
 from tfmagic.runs.cell_records import CellRecord, read_records

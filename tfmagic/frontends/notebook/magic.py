@@ -21,6 +21,7 @@ import msgspec
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from tfmagic.clusters.api.lines import COMMANDS
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan
@@ -42,7 +43,6 @@ from tfmagic.frontends.notebook.cell_source import prepare_cell
 from tfmagic.frontends.notebook.comparison import Comparison, name_of, variants_of
 from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
-    COMMANDS,
     DEFAULT_NAME,
     CellLine,
     HelpShown,
@@ -157,17 +157,13 @@ class NotebookClusters:
                     cluster.stop()
             detached_cells.bind(self.shell.user_ns, result, options.how.out)
 
-    def _plan(
-        self, options: CellLine, cell: PreparedCell, display_id: str, is_profiled: bool = False
-    ) -> CellPlan:
-        """Return the plan of a cell with the options of its line, perhaps with a profile in any case."""
+    def _plan(self, options: CellLine, cell: PreparedCell, display_id: str, **more: Any) -> CellPlan:
+        """Return the plan of a cell with the options of its line, and `more` for features."""
         prepared, reads = cell
         view = choose_view(options.view, self.shell, display_id, options.detach)
         how = options.how
         hides = options.view == "quiet"
-        how = msgspec.structs.replace(how, view=view, hides=hides)
-        if is_profiled:
-            how = msgspec.structs.replace(how, chosen={"profile": True, **how.chosen})
+        how = msgspec.structs.replace(how, view=view, hides=hides, chosen={**more, **how.chosen})
         return msgspec.structs.replace(
             options.plan,
             source=prepared.source,
@@ -192,7 +188,7 @@ class NotebookClusters:
             try:
                 shown = yield from self._start_for(cell[0], cluster, shape, goes_on=False)
                 before = cluster.bytes_sent()  # on simulated hosts it is the network that is compared
-                plan = self._plan(options, cell, shown, is_profiled=bool(before))
+                plan = self._plan(options, cell, shown, **(features.compared() if before else {}))
                 job = cluster.begin_cell(plan)
                 results, sent = (yield job).results, _added(cluster.bytes_sent(), before)
                 comparison.add(variant, results, sent, job.outcome.outcomes.values() if job.outcome else ())

@@ -1,8 +1,8 @@
 """How the lines of ``%%tfcluster`` and ``%tfcluster`` are read: text becomes options by name.
 
-This module has the options of a cell and the table of the line commands, whose functions are in
-`line_commands`. `tfmagic.frontends.notebook.magic` reads lines with it. Only syntax is checked here, and each
-mistake is a `UsageError` that names the next step. `completion` completes lines from the same declarations.
+This module has the options of a cell; `tfmagic.clusters.api.lines` has the table of the line commands.
+`tfmagic.frontends.notebook.magic` reads lines with it. Only syntax is checked here, and each mistake is a
+`UsageError` that names the next step. `completion` completes lines from the same declarations.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import keyword
 import re
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
 import tfmagic
+from tfmagic.clusters.api.lines import COMMANDS, Option, flag, option
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.launch.arguments import parse_seconds, refuse_unknown
@@ -31,26 +32,7 @@ from tfmagic.system.advice import DEFAULT_CLUSTER, did_you_mean
 
 DEFAULT_NAME = DEFAULT_CLUSTER
 VIEWS = ("auto", "widget", "html", "text", "quiet")
-
-
-Option = tuple[str, dict[str, Any]]
 SHAPE: Option = ("shape", {})  # all options of a cluster's shape
-
-
-def option(name: str, metavar: str | None, help_text: str, **how: Any) -> Option:
-    """Declare an argument of a line.
-
-    Args:
-        name: The option, such as ``--on``, or the name of a positional argument.
-        metavar: Stands for the value in the help; None shows the choices.
-        **how: Further arguments of `argparse.ArgumentParser.add_argument`.
-    """
-    return name, {"metavar": metavar, "help": help_text, **how}
-
-
-def flag(name: str, help_text: str, **how: Any) -> Option:
-    """Declare an option without a value, which is True where the line has it."""
-    return name, {"action": "store_true", "help": help_text, **how}
 
 
 class HelpShown(Exception):
@@ -251,34 +233,11 @@ def _options_of(axes: Iterable[str]) -> str:
 
 # -- line commands ---------------------------------------------------------------------------------
 
-Run = Callable[..., None]  # gets the `NotebookClusters`, and each option by its name
-
-
-class LineCommand(NamedTuple):
-    """A command of ``%tfcluster``."""
-
-    summary: str
-    options: tuple[Option, ...]
-    run: Run
-
-
-COMMANDS: dict[str, LineCommand] = {}  # filled by `line_commands`
-
-
-def line_command(name: str, summary: str, *options: Option) -> Callable[[Run], Run]:
-    """Add a function to `COMMANDS`."""
-
-    def add(run: Run) -> Run:
-        COMMANDS[name] = LineCommand(summary, (_CLUSTER, *options), run)
-        return run
-
-    return add
-
 
 @functools.cache
 def line_parser(name: str) -> Parser:
     """Return the parser of a line command."""
-    return Parser(f"%tfcluster {name}", COMMANDS[name].summary, *COMMANDS[name].options)
+    return Parser(f"%tfcluster {name}", COMMANDS[name].summary, _CLUSTER, *COMMANDS[name].options)
 
 
 def parse_line(line: str) -> tuple[str, dict[str, Any]]:

@@ -3,8 +3,12 @@
 from tfmagic.frontends.notebook import line_commands, line_export, line_faults, line_pictures, line_reports
 from tfmagic.frontends.notebook.magic import NotebookClusters
 from tfmagic.frontends.notebook.options import overview
+from tfmagic.system import features
 
 __all__ = ["COMMAND_MODULES", "NotebookClusters", "overview"]
 
-# they fill `options.COMMANDS`
-COMMAND_MODULES = (line_commands, line_export, line_faults, line_pictures, line_reports)
+# they fill `COMMANDS` of `tfmagic.clusters.api.lines`
+COMMAND_MODULES = (
+    *(line_commands, line_export, line_faults, line_pictures, line_reports),
+    *features.halves("lines"),
+)

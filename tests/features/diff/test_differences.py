@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from tfmagic.clusters.tools.differences import (
+from tfmagic.features.diff.differences import (
     Difference,
     PartDifference,
     compare_parts,
     describe_parts,
     describe_rows,
 )
-from tfmagic.serialization.digests import Part
+from tfmagic.features.diff.digests import Part
 
 
 def test_tasks_with_equal_parts_are_one_group():

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfmagic.clusters.tools import differences
-from tfmagic.clusters.tools.differences import Difference, PartDifference
-from tfmagic.serialization import digests
+from tfmagic.features.diff import differences, digests
+from tfmagic.features.diff.differences import Difference, PartDifference
 
 _FETCHED = 64  # parts whose arrays are compared number by number
 _MOST_BYTES = 256 << 20

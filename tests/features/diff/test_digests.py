@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tfmagic.serialization import digests
+from tfmagic.features.diff import digests
 
 
 @pytest.fixture

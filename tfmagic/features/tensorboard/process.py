@@ -20,14 +20,13 @@ import urllib.request
 from pathlib import Path
 
 from tfmagic.errors import LaunchError, TfmagicError
+from tfmagic.runs import trace_folders
 from tfmagic.runs.folder import SCRATCH, RunFolder
 from tfmagic.system import files
 from tfmagic.system.advice import Step
 from tfmagic.system.helper_process import kill_session, start_killed_with_us
 
 POINTER = "tensorboard.logdir"  # the file in which `tfmagic.logdir.tensorboard_dir` notes its folder
-TRACES = "profile"  # the folder in which tasks leave the traces of cells
-_PLUGIN = "TensorBoard's profile plugin:  pip install xprof"
 _START_S = 60.0
 _ANSWER_S = 5.0  # for an answer of a running TensorBoard
 _LOOK_S = 0.05
@@ -140,12 +139,12 @@ def _scratch_name() -> str:
 def find_logdir(logdir: str | None, run: RunFolder) -> str:
     """Return the named folder as a path, or by default the last one that a task of the run has noted.
 
-    Without one, it is that of the traces of profiled cells. Raise TfmagicError where there is none.
+    Without one, it is that of the traces of cells. Raise TfmagicError where there is none.
     """
     if logdir is None:
         logdir = files.text_of(run.folder / POINTER)
-        if not logdir and (run.folder / TRACES).is_dir():
-            return str(run.folder / TRACES)
+        if not logdir and (traces := trace_folders.find_traces(run)):
+            return traces
         if not logdir:
             raise TfmagicError(
                 "no cell of this cluster has asked for tfmagic.logdir.tensorboard_dir(base) yet; say which "
@@ -158,23 +157,6 @@ def find_logdir(logdir: str | None, run: RunFolder) -> str:
         what = "is a file" if path.exists() else "does not exist"
         raise TfmagicError(f"TensorBoard shows a folder, and {path} {what}")
     return str(path)
-
-
-def profile_advice(run: RunFolder) -> str:
-    """Return how to open the traces of profiled cells (`TRACES`), and what has to be installed for it."""
-    lacks = "" if has_profile_plugin() else f"; it needs {_PLUGIN}"
-    return f"the full traces:  {Step('tensorboard', run.folder / TRACES)}{lacks}"
-
-
-def has_profile_plugin() -> bool:
-    """Check whether TensorBoard's profile plugin is installed, under its present or its former name."""
-    return any(importlib.util.find_spec(name) for name in ("xprof", "tensorboard_plugin_profile"))
-
-
-def missing_plugin(logdir: str) -> str:
-    """Say what TensorBoard lacks to show the traces in a folder; "" if nothing, or there are none."""
-    has_traces = "://" not in logdir and (Path(logdir) / "plugins" / "profile").is_dir()
-    return f"the traces in {logdir} need {_PLUGIN}" if has_traces and not has_profile_plugin() else ""
 
 
 def _check_port(host: str, port: int) -> None:

@@ -7,8 +7,9 @@ import threading
 import pytest
 from conftest import wait_until
 
-from tfmagic.clusters.tools import tensorboard
 from tfmagic.errors import LaunchError, TfmagicError
+from tfmagic.features.tensorboard import process as tensorboard
+from tfmagic.runs import trace_folders
 from tfmagic.runs.folder import create_run
 
 
@@ -79,15 +80,13 @@ def test_one_that_was_started_by_a_thread_outlives_it(run, tmp_path):
 
 
 def test_traces_are_shown_where_no_task_has_named_a_folder(run, tmp_path, monkeypatch):
-    traces = run.folder / tensorboard.TRACES
+    traces = run.folder / "traces-of-cells"
     (traces / "plugins" / "profile").mkdir(parents=True)
     assert tensorboard.find_logdir(None, run) == str(traces)
     for is_there in (False, True):
-        monkeypatch.setattr(tensorboard, "has_profile_plugin", lambda is_there=is_there: is_there)
-        assert ("pip install xprof" in tensorboard.profile_advice(run)) is not is_there
-        assert ("pip install xprof" in tensorboard.missing_plugin(str(traces))) is not is_there
-    assert str(traces) in tensorboard.profile_advice(run)
-    monkeypatch.setattr(tensorboard, "has_profile_plugin", lambda: False)
-    assert tensorboard.missing_plugin(str(tmp_path)) == tensorboard.missing_plugin("gs://logs") == ""
+        monkeypatch.setattr(trace_folders, "has_plugin", lambda is_there=is_there: is_there)
+        assert ("pip install xprof" in trace_folders.missing_plugin(str(traces))) is not is_there
+    monkeypatch.setattr(trace_folders, "has_plugin", lambda: False)
+    assert trace_folders.missing_plugin(str(tmp_path)) == trace_folders.missing_plugin("gs://logs") == ""
     (run.folder / tensorboard.POINTER).write_text(str(tmp_path))
     assert tensorboard.find_logdir(None, run) == str(tmp_path)

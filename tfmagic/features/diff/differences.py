@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic.serialization.digests import Part
+from tfmagic.features.diff.digests import Part
 from tfmagic.views import tables
 
 _MOST_SHOWN = 40

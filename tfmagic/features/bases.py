@@ -1,0 +1,16 @@
+"""The methods of `Cluster` that features bring: the one place beside the tuple that names a feature.
+
+Written out, so that an editor completes them. A feature without methods is not here.
+"""
+
+from tfmagic.features.debug.methods import Debugging
+from tfmagic.features.diff.methods import Differences
+from tfmagic.features.tensorboard.methods import TensorBoards
+
+
+class FeatureMethods(
+    Debugging,
+    Differences,
+    TensorBoards,
+):
+    """The methods of all features."""

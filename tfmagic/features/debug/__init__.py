@@ -1,0 +1,1 @@
+"""``%tfcluster debug`` and `breakpoint()`: Python's debugger in a task, with live frames."""

@@ -1,0 +1,1 @@
+"""``%tfcluster diff`` and `Cluster.diff`: are the tasks doing the same thing?"""

@@ -1,0 +1,1 @@
+"""``%tfcluster tensorboard`` and `Cluster.tensorboard`: a TensorBoard that ends with its cluster."""
