@@ -273,3 +273,9 @@ def test_functions_stay_readable():
             if len(positional) > 7:
                 many.add(name)
     assert long == set(LONG) and many == set(MANY_PARAMETERS)
+
+
+def test_tests_stand_in_the_folder_of_their_package():
+    """What crosses packages is in tests/integration, and one can read its list of files."""
+    folder = Path(__file__).parent / "integration"
+    assert len(list(folder.glob("test_*.py"))) <= 15
