@@ -1,9 +1,12 @@
 """`scripts/suite.py`, which `make test` calls: the runs, and their summaries."""
 
+import builtins
+import copyreg
 import importlib.util
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -158,6 +161,21 @@ def test_what_a_test_leaves_changed_fails_it_and_is_put_back():
     assert "/no/such/folder" not in sys.path
     with process_wide.restored():
         pass
+
+
+def test_an_entry_of_a_table_that_a_test_replaces_or_removes_is_named_and_put_back():
+    import process_wide
+
+    reduce, dumped = copyreg.dispatch_table[re.Pattern], builtins.len
+    with (
+        pytest.raises(AssertionError, match=r"builtins\.len, copyreg\.<class 're\.Pattern'>$"),
+        process_wide.restored(),
+    ):
+        del copyreg.dispatch_table[re.Pattern]
+        builtins.len = lambda values: dumped(values)
+        copyreg.dispatch_table[Path] = str  # an import adds entries
+    assert copyreg.dispatch_table[re.Pattern] is reduce and builtins.len is dumped
+    del copyreg.dispatch_table[Path]
 
 
 def test_failures_errors_and_skipped_tests_are_counted(suite):
