@@ -22,25 +22,32 @@ SHARES = Path(__file__).with_name("durations.json")
 # Its tests share nothing and only compute: one by one at the end they keep all processes busy.
 LAST = "tests/supervisor/test_simulation.py"
 _SHARED = {  # what the files of a group share, and would each start again
-    "a pair of kernels": ("same/test_programs", "same/test_docstrings", "same/test_generated"),
+    "a pair of kernels": (
+        *("same/test_programs", "same/test_docstrings", "same/test_generated", "same/test_sequences"),
+    ),
     "tfmagic commands": (
         *("integration/test_docs", "integration/test_script_runs", "integration/test_tfrecord_tasks"),
-        *(
-            "integration/test_every_interpreter",
-            "integration/test_processes",
-            "integration/test_shared_writer",
-        ),
+        *("integration/test_every_interpreter", "integration/test_processes", "integration/test_report"),
+        *("integration/test_shared_writer", "integration/test_early_imports"),
     ),
     "a kernel": (
         *("integration/test_multi_process_runner", "integration/test_kernel", "integration/test_ray_docs"),
-        *("integration/test_notebook_errors", "integration/test_captured_values"),
-        "integration/test_log_folders",
+        *(
+            "integration/test_notebook_errors",
+            "integration/test_captured_values",
+            "integration/test_pictures",
+        ),
+        *("integration/test_log_folders", "integration/test_logged_cells", "integration/test_hosted_pages"),
+        *("integration/test_interrupted_starts", "integration/test_settings_on_tasks"),
+        *("integration/test_text_for_programs", "integration/test_unseen_output"),
+        *("integration/test_server_extension", "front_ends/test_front_ends"),
     ),
     "TensorFlow in the process of the tests": (
         *("logdir/test_saving", "logdir/test_mirrors", "logdir/test_stores", "logdir/test_places"),
         *("logdir/test_owners", "logdir/test_logdir_checks"),
     ),
     "a launcher with Keras 2": ("integration/test_hints", "integration/test_strategies"),
+    "the lessons": ("course/test_lessons",),  # and all of tests/notebooks
 }
 _GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}
 
