@@ -48,6 +48,13 @@ ENDED_S = 30.0  # measured 0.1 s on an idle machine; a test must not fail becaus
 def pytest_configure(config: pytest.Config) -> None:
     """Let this process import as little as those of the tests do; see `lean_imports`."""
     import lean.sitecustomize  # noqa: F401
+    from hypothesis import HealthCheck, settings
+
+    # the same examples in each run, whatever the machine's speed; `make chaos` draws others
+    drawn = os.environ.get("SAME") == "all"
+    too_slow = [HealthCheck.too_slow]
+    settings.register_profile("tests", derandomize=not drawn, deadline=None, suppress_health_check=too_slow)
+    settings.load_profile("tests")
 
     if target := os.environ.get("TEST_TIMES"):
         from times import Times

@@ -1,17 +1,23 @@
 """`scripts/suite.py`, which `make test` calls: the runs, and their summaries."""
 
+import ast
+import builtins
+import copyreg
 import importlib.util
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import order
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "suite.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts" / "suite.py"
 
 
 @pytest.fixture(scope="module")
@@ -159,6 +165,47 @@ def test_what_a_test_leaves_changed_fails_it_and_is_put_back():
     assert "/no/such/folder" not in sys.path
     with process_wide.restored():
         pass
+
+
+def test_an_entry_of_a_table_that_a_test_replaces_or_removes_is_named_and_put_back():
+    import process_wide
+
+    reduce, dumped = copyreg.dispatch_table[re.Pattern], builtins.len
+    with (
+        pytest.raises(AssertionError, match=r"builtins\.len, copyreg\.<class 're\.Pattern'>$"),
+        process_wide.restored(),
+    ):
+        del copyreg.dispatch_table[re.Pattern]
+        builtins.len = lambda values: dumped(values)
+        copyreg.dispatch_table[Path] = str  # an import adds entries
+    assert copyreg.dispatch_table[re.Pattern] is reduce and builtins.len is dumped
+    del copyreg.dispatch_table[Path]
+
+
+SHARED = {
+    "pair": "a pair of kernels",
+    "commands": "tfmagic commands",
+    "kernel": "a kernel",
+    "shared_kernel": "a kernel",
+    "lessons": "the lessons",
+}
+
+
+def asked_for(function):
+    """Return the fixtures that a test or a fixture of a file asks for."""
+    decorators = " ".join(map(ast.unparse, function.decorator_list))
+    names = {argument.arg for argument in function.args.args if f"'{argument.arg}" not in decorators}
+    return names if function.name.startswith("test_") or "fixture" in decorators else set()
+
+
+def test_the_files_that_share_a_kernel_or_another_process_are_in_one_group():
+    """Otherwise each process of pytest-xdist starts one, which imports TensorFlow."""
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+        own = {function.name for function in found if function.name not in asked_for(function)}
+        shared = {name for function in found for name in asked_for(function) if name in SHARED} - own
+        groups = {SHARED[name] for name in shared}
+        assert not groups or order._group(str(path.relative_to(ROOT))) in groups, path
 
 
 def test_failures_errors_and_skipped_tests_are_counted(suite):

@@ -34,7 +34,8 @@ def call(folder, command, **names):
         line = line.replace(name, other)
     words = shlex.split(line, comments=True)
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    environ = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}  # the checks of this checkout
+    search = os.pathsep.join([str(ROOT), os.environ["PYTHONPATH"]])  # the checks of this checkout
+    environ = {**os.environ, "PATH": path, "PYTHONPATH": search}
     done = subprocess.run(
         [BIN / words[0], *words[1:]], cwd=folder, env=environ, capture_output=True, text=True, timeout=600
     )

@@ -149,7 +149,7 @@ def test_debug_walks_the_remote_frames_and_prints_their_variables(kernel):
     text = plain(text_of(shown))
     assert "([1, 42], 42)" in text
     assert "(21, 42, 2)" in text
-    number = re.search(r"> <(Cell In\[\d+\])>\(4\)scale\(\)\n", text)[1]
+    number = re.search(r"> <(Cell In\[\d+\](?: \(\d+\))?)>\(4\)scale\(\)\n", text)[1]  # (2): used twice
     entering, up, end = (
         "----> 6     raise MyError(f'bad {y}')\n",
         "      2 def scale(x):\n      3     y = x * 2\n----> 4     return helper(y)\n      5 scale(21)\n",

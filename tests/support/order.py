@@ -22,25 +22,32 @@ SHARES = Path(__file__).with_name("durations.json")
 # Its tests share nothing and only compute: one by one at the end they keep all processes busy.
 LAST = "tests/supervisor/test_simulation.py"
 _SHARED = {  # what the files of a group share, and would each start again
-    "a pair of kernels": ("same/test_programs", "same/test_docstrings", "same/test_generated"),
+    "a pair of kernels": (
+        *("same/test_programs", "same/test_docstrings", "same/test_generated", "same/test_sequences"),
+    ),
     "tfmagic commands": (
         *("integration/test_docs", "integration/test_script_runs", "tfrecord/test_tfrecord_tasks"),
-        *(
-            "integration/test_every_interpreter",
-            "backends/test_processes",
-            "hdf5/test_shared_writer",
-        ),
+        *("integration/test_every_interpreter", "backends/test_processes", "frontends/test_report"),
+        *("hdf5/test_shared_writer", "backends/test_early_imports"),
     ),
     "a kernel": (
         *("runner/test_multi_process_runner", "integration/test_kernel", "backends/remote/test_ray_docs"),
-        *("integration/test_notebook_errors", "serialization/test_captured_values"),
-        *("integration/test_log_folders", "features/debug/test_debug"),
+        *(
+            "integration/test_notebook_errors",
+            "serialization/test_captured_values",
+            "clusters/test_pictures",
+        ),
+        *("integration/test_log_folders", "views/test_logged_cells", "views/test_hosted_pages"),
+        *("clusters/test_interrupted_starts", "task/test_settings_on_tasks"),
+        *("views/test_text_for_programs", "views/test_unseen_output"),
+        *("server/test_server_extension", "front_ends/test_front_ends", "features/debug/test_debug"),
     ),
     "TensorFlow in the process of the tests": (
         *("logdir/test_saving", "logdir/test_mirrors", "logdir/test_stores", "logdir/test_places"),
         *("logdir/test_owners", "logdir/test_logdir_checks"),
     ),
     "a launcher with Keras 2": ("failures/test_hints", "training/test_strategies"),
+    "the lessons": ("course/test_lessons",),  # and all of tests/notebooks
 }
 _GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}
 

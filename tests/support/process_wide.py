@@ -37,6 +37,10 @@ State = dict[str, tuple[Any, Callable[[], Any]]]
 """By name: a value, and what puts it back."""
 
 
+class _Table(dict[Any, Any]):
+    """The entries of a table; an import can add some."""
+
+
 def process_wide() -> State:
     """Return what the tests of this process share."""
     found: State = {}
@@ -46,6 +50,9 @@ def process_wide() -> State:
 
     def keep_list(name: str, values: list[Any]) -> None:
         keep(name, list(values), lambda old: values.__setitem__(slice(None), old))
+
+    def keep_table(name: str, table: dict[Any, Any], but: str = "") -> None:
+        keep(name, _Table((key, value) for key, value in table.items() if key != but), table.update)
 
     for number in _SIGNALS:
         handler = signal.getsignal(number)
@@ -59,9 +66,7 @@ def process_wide() -> State:
             keep(f"{owner.__name__}.{name}", hook, lambda old, o=owner, n=name: setattr(o, n, old))
     for name in ("path", "argv", "path_hooks", "meta_path"):
         keep_list(f"sys.{name}", getattr(sys, name))
-    for name, value in vars(builtins).items():
-        if name != "_":
-            keep(f"builtins.{name}", value, lambda old, n=name: setattr(builtins, n, old))
+    keep_table("builtins", vars(builtins), but="_")
     for kind, limit in _LIMITS.items():
         keep(f"limit {kind}", resource.getrlimit(limit), lambda old, n=limit: resource.setrlimit(n, old))
     mask = os.umask(0o22)
@@ -80,9 +85,8 @@ def process_wide() -> State:
             keep(f"level of {name}", logger.level, logger.setLevel)
             if name != "dill":  # which adds one when it is imported
                 keep_list(f"handlers of {name}", logger.handlers)
-    for name, table in (("pickle", pickle._Pickler.dispatch), ("copyreg", copyreg.dispatch_table)):
-        for key, value in table.items():
-            keep(f"{name} {key} {id(key)}", value, lambda old, t=table, k=key: t.__setitem__(k, old))
+    keep_table("pickle", pickle._Pickler.dispatch)
+    keep_table("copyreg", copyreg.dispatch_table)
     return found | _of_front_end()
 
 
@@ -117,15 +121,22 @@ def _set_shell(shell: Any) -> None:
             kind._instance = shell
 
 
-def changed(before: State, after: State) -> list[str]:
-    """Return the names of what a test has changed; what was there only after it came with an import."""
-    found = []
+def changed(before: State, after: State) -> dict[str, str]:
+    """Return what a test has changed, in words, by name; what was there only after it came with an import."""
+    found = {}
     for name, (value, _) in before.items():
         now = after.get(name, (_NO_VALUE,))[0]
+        if isinstance(
+            value, _Table
+        ):  # one of hundreds of entries: texts for all would cost more than the rest
+            entries = [key for key, one in value.items() if not _same(one, now.get(key, _NO_VALUE))]
+            if entries:
+                found[name] = ", ".join(f"{name}.{entry}" for entry in entries)
+            continue
         if name in _GROWING:
             now = [one for one in now if one in value]
         if not _same(value, now):
-            found.append(name)
+            found[name] = name
     return found
 
 
@@ -143,10 +154,10 @@ def restored() -> Iterator[None]:
     """Put back what the block changes, and fail if it has."""
     before = process_wide()
     yield
-    names = changed(before, process_wide())
-    for name in names:
+    found = changed(before, process_wide())
+    for name in found:
         before[name][1]()
-    assert not names, f"a test must leave the process as it was: {', '.join(names)}"
+    assert not found, f"a test must leave the process as it was: {', '.join(found.values())}"
 
 
 @contextmanager

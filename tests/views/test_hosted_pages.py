@@ -24,9 +24,7 @@ def test_a_detached_cell_needs_no_widget_where_the_page_drops_messages_between_c
     plain = kernel.outputs(kernel.start(CELL, stdin=True))
     assert "application/vnd.jupyter.widget-view+json" in _shown(plain)
     kernel.run("%tfcluster wait")
-    kernel.run(
-        f"import google, sys\ngoogle.__path__.append({str(tmp_path / 'google')!r})\nimport google.colab"
-    )
+    kernel.run(f"import sys\nsys.path.append({str(tmp_path)!r})\nimport google.colab")
     kernel.run("import os, time")
     hosted = kernel.start(
         CELL + f"\nimport os\nwhile not os.path.exists({str(tmp_path / 'go')!r}): pass", stdin=True
@@ -37,7 +35,7 @@ def test_a_detached_cell_needs_no_widget_where_the_page_drops_messages_between_c
     (tmp_path / "go").touch()
     ended = kernel.hear(lambda kind, content: kind == "update_display_data" and "1 of 1 done" in str(content))
     assert "[worker-0]:    hi" in ended["data"]["text/plain"]
-    kernel.run("del sys.modules['google.colab']; google.__path__.pop()")
+    kernel.run(f"del sys.modules['google.colab']; sys.path.remove({str(tmp_path)!r})")
 
 
 def test_json_of_a_wait_is_all_that_it_prints(kernel, tmp_path):
