@@ -6,7 +6,6 @@ import runpy
 import stat
 import subprocess
 import sys
-from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -535,36 +534,6 @@ def test_the_requirements_are_the_versions_in_use(tmp_path):
     assert dict(line.split("==") for line in (path / "requirements.txt").read_text().splitlines()) == wanted
     path = write(tmp_path / "y", SHAPES["workers"], cell(1, "model.fit(x)", ("worker-0",)))
     assert "tfmagic==" in (path / "requirements.txt").read_text()  # repairs fit of Keras 3
-
-
-def test_the_packages_of_a_module_are_those_that_python_finds():
-    """All modules of this environment at once, and some alone: a namespace is of several packages."""
-    known = {module: set(packages) for module, packages in metadata.packages_distributions().items()}
-    assert export_folder._packages_of(set(known)) == set().union(*known.values())
-    several = [module for module, packages in known.items() if len(packages) > 1]
-    for module in (*several[:4], "numpy", "yaml", "six", "no_such_module"):
-        assert export_folder._packages_of({module}) == known.get(module, set()), module
-
-
-@pytest.mark.parametrize("listed", ["RECORD", "SOURCES.txt", "top_level.txt"])
-def test_a_package_is_found_however_its_installer_lists_its_files(tmp_path, monkeypatch, listed):
-    (info := tmp_path / "a_package-1.0.dist-info").mkdir()
-    (info / "METADATA").write_text("Name: a-package\nVersion: 1.0\n")
-    end = "" if listed != "RECORD" else ",sha256=x,7"
-    lines = (
-        ["alone.py", "inner/deep/part.py", "data/table.csv"]
-        if listed != "top_level.txt"
-        else ["alone", "inner"]
-    )
-    (info / listed).write_text("".join(f"{line}{end}\n" for line in lines))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for module, packages in {
-        "alone": {"a-package"},
-        "inner": {"a-package"},
-        "data": set(),
-        "deep": set(),
-    }.items():
-        assert export_folder._packages_of({module, "no_such_module"}) == packages, module
 
 
 def test_the_local_run_ends_with_the_task_that_fails(tmp_path):
