@@ -45,6 +45,19 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # below nohup: tests hang
 ENDED_S = 30.0  # measured 0.1 s on an idle machine; a test must not fail because the machine is busy
 
 
+class Failures:
+    """Names a test that has failed at once: a run that is ended, or is still going, has told it."""
+
+    def __init__(self, config: pytest.Config):
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+            reporter.write_line(f"\nfailed: {report.nodeid} ({report.when})")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let this process import as little as those of the tests do; see `lean_imports`."""
     import lean.sitecustomize  # noqa: F401
@@ -56,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("tests", derandomize=not drawn, deadline=None, suppress_health_check=too_slow)
     settings.load_profile("tests")
 
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Failures(config))
     if target := os.environ.get("TEST_TIMES"):
         from times import Times
 
