@@ -51,6 +51,9 @@ CALLS = [
     ("restart", "launcher", "recvmsg", "EIO"),
     ("restart", "launcher", "poll", "ENOMEM"),
 ]
+TRIED_AGAIN = {
+    ("worker-0", calls, "ENOMEM") for calls in ("recvmsg", "sendto")
+}  # a moment later there is room
 # Of a new thread, for its first frame. From 3.13 on, Python waits for ever for a thread that cannot make it, and the
 # start of the tasks ends by its time limit.
 SECOND = [("restart", "launcher", "mmap", "ENOMEM")] if sys.version_info < (3, 13) else []
@@ -195,12 +198,14 @@ def test_a_call_that_fails_costs_no_more_than_it_must_and_is_named(
     assert failed or number > 1, "the call is not made any more: change the table"
     if said:
         assert error != "EINTR" and (reason in said or "start new thread" in said), (said, failed)
+        assert (place, calls, error) not in TRIED_AGAIN, (said, failed)
     elif calls == "write" and error != "EINTR":
         wait_until(lambda: named in "".join(program.output[before:]))
     if said or what == "restart":
         program.check_restart()
         assert not program.check_restart()
-    if number > 1 and (late := program.check_run()):  # the call that failed was made after the command
+    # the call that failed was made after the command, or by a thread that the command found in an earlier call
+    if not said and (late := program.check_run()):
         assert error != "EINTR" and (reason in late or DETACHED in late), (late, failed)
         program.check_restart()
         assert not program.check_restart()

@@ -287,13 +287,13 @@ class Channel:
             ProtocolError: What came is not ours.
         """
         while (message := self._take()) is None:
-            self._fill()
+            self._wait_and_fill()
         return message
 
     def receive_some(self) -> list[Any]:
         """Wait for a message, and return all that have come. Raises as `receive`."""
         while not (messages := self._take_all()):
-            self._fill()
+            self._wait_and_fill()
         return messages
 
     def receive_ready(self) -> list[Any]:
@@ -310,6 +310,14 @@ class Channel:
         while self._inbox and (message := self._take()) is not None:
             messages.append(message)
         return messages
+
+    def _wait_and_fill(self) -> None:
+        try:
+            self._fill()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            time.sleep(_AGAIN_S)
 
     def _fill(self, flags: int = 0) -> None:
         data, control, flags, _ = self.sock.recvmsg(_READ_BYTES, _CONTROL_BYTES, flags | _CLOEXEC)
