@@ -562,6 +562,15 @@ class _SimulatedSupervisor(Supervisor):
     def _take_samples(self) -> dict[TaskId, events.ProcessSample]:
         return self.backend.observe()
 
+    @property
+    def _look_cost_s(self) -> float:
+        """What the last look has cost: nothing, since that time is the machine's, and would decide the next look."""
+        return 0.0
+
+    @_look_cost_s.setter
+    def _look_cost_s(self, measured: float) -> None:
+        pass
+
 
 def _boot(task: TaskId, attempt: int) -> commands.TaskBoot:
     return commands.TaskBoot(
