@@ -97,6 +97,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     excuse(items)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a test fail whose KeyboardInterrupt got out: it would end the tests of all processes."""
+    try:
+        return (yield)
+    except KeyboardInterrupt as error:
+        if hasattr(item.config, "workerinput"):
+            raise AssertionError("a KeyboardInterrupt left the test") from error
+        raise
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep files together that share kernels."""

@@ -36,6 +36,8 @@ def hint_of(cluster, fn, *args, on=None):
     advice = [note.removeprefix("hint: ") for note in notes if note.startswith("hint: ")]
     GIVEN.update(advice)
     assert len(advice) <= 1
+    if not advice:
+        print(f"no advice: {caught.value!r}", *notes, sep="\n")  # pytest shows it if the test fails
     return "".join(advice)
 
 

@@ -1,6 +1,7 @@
 """Ctrl-C while real tasks run Python, a tf.function, a collective, or native code."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import threading
@@ -240,7 +241,7 @@ def test_an_error_that_tensorflow_makes_of_an_interrupt_does_not_end_it(
     assert set(cluster_of_module.run(recall, view="quiet").values()) == {8}
 
 
-def test_interrupts_at_any_moment_of_a_py_function_do_not_end_the_task(cluster_of_module):
+def test_interrupts_at_any_moment_do_not_end_the_task(cluster_of_module):
     """TensorFlow's C++ aborts a process that gets one while it reads the context, as plain Python does."""
 
     def press_often():
@@ -252,26 +253,33 @@ def test_interrupts_at_any_moment_of_a_py_function_do_not_end_the_task(cluster_o
 
         import tensorflow as tf
 
-        end, count = time.monotonic() + 3, 0
+        import __main__
 
         def press():
+            end = time.monotonic() + 3
             while time.monotonic() < end:
                 time.sleep(0.002 * random.random())
                 os.kill(os.getpid(), signal.SIGINT)
 
-        presses = threading.Thread(target=press)
-        presses.start()
-        while presses.is_alive():
+        if not hasattr(__main__, "presses"):
+            __main__.caught, __main__.presses = [], threading.Thread(target=press)
+            __main__.presses.start()
+        while __main__.presses.is_alive():
             try:
-                while presses.is_alive():
+                while __main__.presses.is_alive():
                     tf.py_function(lambda: 1.0, [], tf.float32)
-            except Exception:  # what TensorFlow makes of it
-                count += 1
-            except KeyboardInterrupt:
-                count += 1
-        return count
+            except (Exception, KeyboardInterrupt) as error:  # the former is what TensorFlow makes of it
+                __main__.caught.append(type(error))
+        return len(__main__.caught)
 
-    assert cluster_of_module.run(press_often, on="worker-0", view="quiet", timeout=60)["worker-0"] > 0
+    def caught():
+        """One press of some twenty runs comes between two `try`: it ends the cell, and others come before the next."""
+        with contextlib.suppress(KeyboardInterrupt):
+            return cluster_of_module.run(press_often, on="worker-0", view="quiet", timeout=60)["worker-0"]
+
+    before = cluster_of_module.attempts()
+    assert wait_until(caught) > 0
+    assert cluster_of_module.attempts() == before
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,17 @@ TABLE = PatchTable(
         only="strategies",
     ),
     tensorflow_row(
+        "the end of a strategy's iterators",
+        (
+            "tensorflow.python.data.ops.multi_device_iterator_ops:OwnedMultiDeviceIterator.__init__(dataset)",
+            "tensorflow.python.data.ops.multi_device_iterator_ops:_create_device_dataset(prototype_ds)",
+        ),
+        "TensorFlow waits up to a minute for the thread that tunes a data set, in each epoch",
+        "the end of an epoch can take as long as the epoch: set options.autotune.enabled to False",
+        install=f"{_HERE}.untuned_data:install",
+        only="strategies",
+    ),
+    tensorflow_row(
         "a hint on shuffles",
         (
             "tensorflow.python.distribute.distribute_lib:StrategyBase.experimental_distribute_dataset(dataset)",
