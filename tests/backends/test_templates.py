@@ -57,7 +57,8 @@ class Kernel:
             self.task, self.is_borrowed, self.pids = said["task"], said["is_borrowed"], said["pids"]
             self.parent = psutil.Process(self.pids["keeper"]).ppid()
         except BaseException:
-            self.process.kill()
+            with self.process:
+                self.process.kill()
             raise
 
     @property
@@ -384,6 +385,31 @@ def test_a_template_in_which_a_thread_runs_forks_one_launcher_whose_tasks_are_no
         assert kernel.is_borrowed and kernel.look(look) == [1, True]
         wait_until(lambda: {warm.process.pid for warm in owner.templates} <= before, ENDED_S)
         assert psutil.Process(kernel.pids["launcher"]).num_threads() == 1
+
+
+LATE = """
+import os, select
+from tfmagic.task import keeper
+
+kernel = os.pidfd_open(os.getpid())
+told, tell = os.pipe()
+if (template := os.fork()) == 0:
+    template = os.pidfd_open(os.getpid())
+    if os.fork() == 0:
+        select.select([template], [], [])
+        keeper.keep(kernel)
+        os.write(tell, b"launcher")
+    os._exit(0)
+os.waitpid(template, 0)
+os.close(tell)
+print(os.read(told, 99).decode())
+"""
+
+
+def test_a_launcher_whose_template_ends_before_it_is_set_up_lives():
+    """As one does that was forked when the template was about to end: four of 24 under load."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "launcher\n", done
 
 
 def test_a_template_ends_with_its_owner_and_kernels_with_theirs(state_dir):

@@ -21,16 +21,17 @@ from tfmagic.system.process_identity import Identity, identify, kill_all
 _CLEANUP_S = 10.0  # for processes that end late: in a driver, on a lost disk
 
 
-def keep(kernel: int, parent: int) -> int:
+def keep(kernel: int, parent: int = 0) -> int:
     """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns.
 
     Args:
         kernel: A pidfd of the kernel.
-        parent: The pid of our parent: the kernel, or the template that has forked us for it.
+        parent: The kernel's pid, if the kernel is our parent: it can have ended, and `kernel` be another
+            process. 0 if a template has forked us, which ends when it wants to.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Jupyter's interrupt is for the kernel
     processes.set_parent_death_signal(signal.SIGCONT)  # if we are stopped then; see also the launcher
-    if os.getppid() != parent:
+    if parent and os.getppid() != parent:
         os._exit(0)
     processes.become_subreaper()
     keeper = os.getpid()

@@ -260,13 +260,13 @@ class Template:
             return LauncherRefused(str(error), False)
 
     def _fork(self, request: ForkLauncher, asks: _Kernel) -> LauncherForked:
-        obstacle, template = self.obstacle or import_conditions.obstacle_to_fork(), os.getpid()
+        obstacle = self.obstacle or import_conditions.obstacle_to_fork()
         connection, kernel = asks.channel.fileno(), os.dup(asks.pidfd)
         pid = os.fork()
         if pid == 0:
             try:
                 _set_up(request, connection, kernel)
-                watched = keeper.keep(kernel, template)
+                watched = keeper.keep(kernel)
                 _serve_kernel(connection, watched, self.version, obstacle)
             except BaseException:  # must not reach the template's loop; the kernel's file gets it
                 traceback.print_exc()
