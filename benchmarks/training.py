@@ -24,48 +24,57 @@ WORKERS = 2
 SCRIPT = Path(__file__).with_name("train_script.py")
 FIT = Path(__file__).with_name("fit_script.py")
 RESULTS = ("steps_per_s", "last_loss", "checksum")
+WITH_ENDS = "all_steps_per_s"  # a further result of FIT
 TARGET = Target("ratio", ">=", 0.98)
 _PATIENCE_S = 240.0
+_Results = list[dict[str, float]]  # of each worker
 
 
 def measure(sizes: Sizes) -> list[Row]:
     os.environ["BENCH_TRAINING_BLOCKS"] = str(sizes.training_blocks)  # the tasks and scripts inherit it
+    loop = {RESULTS[0]: "training, 2 workers, same threads"}
+    fit = {RESULTS[0]: "fit of Keras 2, the same", WITH_ENDS: "fit of Keras 2, with the ends of its epochs"}
     with notebook(WORKERS) as book:
-        return [
-            _compare(book, sizes.training_rounds, script, what)
-            for script, what in (
-                (SCRIPT, "training, 2 workers, same threads"),
-                (FIT, "fit of Keras 2, the same"),
-            )
-        ]
+        rounds = sizes.training_rounds
+        return [*_compare(book, rounds, SCRIPT, loop), *_compare(book, rounds, FIT, fit)]
 
 
-def _compare(book: Notebook, rounds: int, script: Path, what: str) -> Row:
-    ours: list[float] = []
-    theirs: list[float] = []
+def _compare(book: Notebook, rounds: int, script: Path, figures: dict[str, str]) -> list[Row]:
+    """Return a row for each figure: the name of a result, and what the row says."""
+    ours: list[_Results] = []
+    theirs: list[_Results] = []
+    names = tuple(dict.fromkeys((*RESULTS, *figures)))
     for number in range(rounds):
-        turns = [(ours, lambda: train_in_cell(book, script=script)), (theirs, lambda: _scripts(script))]
-        for rates, run in turns if number % 2 == 0 else turns[::-1]:  # a drift affects both sides equally
-            rates.append(run())
-    peer = statistics.median(theirs)
-    return Row(what, statistics.median(ours), "steps/s", peer, "2 plain scripts", TARGET, (ours, theirs))
+        turns = [(ours, lambda: _in_cell(book, script, names)), (theirs, lambda: _scripts(script))]
+        for found, run in turns if number % 2 == 0 else turns[::-1]:  # a drift affects both sides equally
+            found.append(run())
+    return [_row(what, name, ours, theirs) for name, what in figures.items()]
 
 
-def train_in_cell(book: Notebook, option: str = "", script: Path = SCRIPT) -> float:
+def _row(what: str, name: str, ours: list[_Results], theirs: list[_Results]) -> Row:
+    sides = ([check(found, name) for found in ours], [check(found, name) for found in theirs])
+    mine, peer = map(statistics.median, sides)
+    return Row(what, mine, "steps/s", peer, "2 plain scripts", TARGET, sides)
+
+
+def train_in_cell(book: Notebook, option: str = "") -> float:
     """Return the steps a second of the slower worker, in new task processes.
 
     Args:
         option: A further option of the cell.
     """
+    return check(_in_cell(book, SCRIPT, RESULTS, option))
+
+
+def _in_cell(book: Notebook, script: Path, names: tuple[str, ...], option: str = "") -> _Results:
     with muted():
         book.cluster.restart()
-        book.cell(script.read_text(), f"--pull {','.join(RESULTS)} {option}")
-    pulled = [book.shell.user_ns[name] for name in RESULTS]
-    return check([{name: p[task] for name, p in zip(RESULTS, pulled, strict=True)} for task in pulled[0]])
+        book.cell(script.read_text(), f"--pull {','.join(names)} {option}")
+    pulled = [book.shell.user_ns[name] for name in names]
+    return [{name: p[task] for name, p in zip(names, pulled, strict=True)} for task in pulled[0]]
 
 
-def _scripts(script: Path) -> float:
-    """Return the same for plain processes."""
+def _scripts(script: Path) -> _Results:
     addresses = free_addresses(WORKERS)
     started = [_start(script, addresses, index) for index in range(WORKERS)]
     try:
@@ -78,16 +87,16 @@ def _scripts(script: Path) -> float:
     for process, (_, errors) in zip(started, outputs, strict=True):
         if process.returncode:
             raise RuntimeError(f"{script.name} exited with {process.returncode}:\n{errors[-2000:]}")
-    return check([json.loads(text.splitlines()[-1]) for text, _ in outputs])
+    return [json.loads(text.splitlines()[-1]) for text, _ in outputs]
 
 
-def check(results: list[dict[str, float]]) -> float:
-    """Return the slower worker's steps a second. Raise RuntimeError if the two did not train one model."""
+def check(results: _Results, rate: str = RESULTS[0]) -> float:
+    """Return the slower worker's rate. Raise RuntimeError if the two did not train one model."""
     first, second = results
     same = all(math.isclose(first[name], second[name], rel_tol=1e-4) for name in ("last_loss", "checksum"))
     if not same:
         raise RuntimeError(f"the workers disagree: {results}")
-    return min(first["steps_per_s"], second["steps_per_s"])
+    return min(first[rate], second[rate])
 
 
 def _start(script: Path, addresses: list[str], index: int) -> subprocess.Popen[str]:
