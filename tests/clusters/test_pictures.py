@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import time
 
 import pytest
 from conftest import wait_until
@@ -71,13 +72,18 @@ def names_of(timeline, doing):
 
 
 def run_until_seen_waiting(notebook, flag, source, *tasks):
-    """Run a cell in which a task waits for the file, which is made when these tasks wait for that one."""
+    """Run a cell in which a task waits for the file, which is made when these tasks wait for that one.
+
+    They wait for half of the cell, so that each picture shows it.
+    """
+    began = time.monotonic()
     notebook.run("%%tfcluster --detach\nimport os, time, tfmagic\n" + source.format(flag=str(flag)))
 
     def doings():
         return {row["task"]: row["doing"] for row in notebook.cluster().status()}
 
     wait_until(lambda: all(doings()[task] == "waiting" for task in tasks))
+    time.sleep(max(1.0, time.monotonic() - began))
     flag.touch()
     notebook.run("%tfcluster wait")
 
