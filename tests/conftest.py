@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+def _without_interrupt(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let a test fail whose KeyboardInterrupt got out: it would end the tests of all processes."""
     try:
         return (yield)
@@ -106,6 +106,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
         if hasattr(item.config, "workerinput"):
             raise AssertionError("a KeyboardInterrupt left the test") from error
         raise
+
+
+pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = _without_interrupt
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -74,7 +74,7 @@ def names_of(timeline, doing):
 def run_until_seen_waiting(notebook, flag, source, *tasks):
     """Run a cell in which a task waits for the file, which is made when these tasks wait for that one.
 
-    They wait for half of the cell, so that each picture shows it.
+    They wait for half of the cell, so that each picture shows it. Return the seconds that the cell took.
     """
     began = time.monotonic()
     notebook.run("%%tfcluster --detach\nimport os, time, tfmagic\n" + source.format(flag=str(flag)))
@@ -86,21 +86,24 @@ def run_until_seen_waiting(notebook, flag, source, *tasks):
     time.sleep(max(1.0, time.monotonic() - began))
     flag.touch()
     notebook.run("%tfcluster wait")
+    return time.monotonic() - began
 
 
 def test_the_timeline_shows_who_waits_for_whom_at_a_barrier(notebook, tmp_path):
     notebook.run("%tfcluster start --workers 3")
     source = (
-        "while tfmagic.current_task().index == 2 and not os.path.exists({flag!r}):\n"
-        "    time.sleep(0.02)\n"
+        "if tfmagic.current_task().index == 2:\n"
+        "    while not os.path.exists({flag!r}): time.sleep(0.02)\n"
         "tfmagic.barrier()"
     )
-    run_until_seen_waiting(notebook, tmp_path / "go", source, "worker-0", "worker-1")
+    took = run_until_seen_waiting(notebook, tmp_path / "go", source, "worker-0", "worker-1")
     found = notebook.cluster().timeline().timeline
     assert names_of(found, "waiting") >= {("worker-0", ("worker-2",)), ("worker-1", ("worker-2",))}
     assert {(arrow.source, arrow.target) for arrow in found.arrows} >= {("worker-0", "worker-2")}
+    waited = [s.seconds for lane in found.lanes for s in lane.spans if lane.task == "worker-0" and s.whom]
+    assert 0.7 < sum(waited) < took
     slow = next(lane for lane in found.lanes if lane.task == "worker-2")
-    assert {3, 4} & {span.line for span in slow.spans}
+    assert 4 in {span.line for span in slow.spans}
     text = notebook.run("%tfcluster timeline")
     assert re.search(r"^worker-0 .*~~~~", text, re.MULTILINE)
     assert re.search(r"worker-0 waits for worker-2 at barrier.*line 5: tfmagic.barrier\(\)", text)

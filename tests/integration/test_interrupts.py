@@ -273,7 +273,7 @@ def test_interrupts_at_any_moment_do_not_end_the_task(cluster_of_module):
         return len(__main__.caught)
 
     def caught():
-        """One press of some twenty runs comes between two `try`: it ends the cell, and others come before the next."""
+        """Run it again if a press came between two `try`, as in one of some twenty runs: that ends the cell."""
         with contextlib.suppress(KeyboardInterrupt):
             return cluster_of_module.run(press_often, on="worker-0", view="quiet", timeout=60)["worker-0"]
 
