@@ -21,4 +21,4 @@ def test_a_boot_message_does_not_show_the_environment():
 
 def test_a_cell_has_few_fields_of_its_own():
     """What belongs to a feature travels in `extras`; a field more is one that each cell pays for."""
-    assert len(RunCell.__struct_fields__) <= 15
+    assert len(RunCell.__struct_fields__) <= 13

@@ -3,7 +3,7 @@
 from histories import A, B, C, History, end, reached, returned, started
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import RunCell
+from tfmagic.protocol.commands import Rejoin, RunCell
 from tfmagic.protocol.events import CellRequested, LaunchRequested, TaskExited, TaskReady, TaskStarted
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import SIGKILL, FinishCell, Launch, Phase, Policy, Signal
@@ -138,7 +138,7 @@ def test_a_task_that_was_told_the_new_addresses_has_no_old_peers():
     h.happen(returned(A), returned(B), LaunchRequested((B,)), TaskExited(B, 1, -9))
     come(h, B, 2)
     assert must_rejoin(h.state)
-    h.happen(CellRequested(2, {A: RunCell(cell=2, tf_config="{}")}))
+    h.happen(CellRequested(2, {A: RunCell(cell=2, kind=Rejoin("{}"))}))
     h.happen(returned(A, cell=2))
     assert not must_rejoin(h.state)
 

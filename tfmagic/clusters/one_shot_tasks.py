@@ -33,7 +33,7 @@ from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.protocol import events, task_context
 from tfmagic.protocol.cluster_spec import Shape, TaskId
-from tfmagic.protocol.commands import BreakBarrier, ReleaseBarrier, RunCell
+from tfmagic.protocol.commands import BreakBarrier, CellKind, ReleaseBarrier, RunCell
 from tfmagic.protocol.task_context import BARRIER, TaskContext
 from tfmagic.runs.log_reader import LogReader
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules, decide
@@ -375,8 +375,13 @@ class OneShotTasks:
 
     def _send(self, task: TaskId, restarts: int) -> None:
         seen = self.cluster.supervisor.state.tasks[task]
-        meets, options = self.shape.tasks, Options(view="quiet")
-        plan = CellPlan(call=self._calls[task], exits=True, group=self._group, meets=meets, options=options)
+        plan = CellPlan(
+            call=self._calls[task],
+            kind=CellKind.EXIT,
+            group=self._group,
+            meets=self.shape.tasks,
+            options=Options(view="quiet"),
+        )
         self._jobs[task] = self.cluster.cells.begin_on(plan, (task,), detached=True)
         self.known[task] = OneShotTask(seen.attempt, seen.pid, restarts=restarts)
 

@@ -1,5 +1,6 @@
 """Commands: what the supervisor sends to a task process. Imperative, frozen; `events` come back."""
 
+import enum
 import sys
 from collections.abc import Mapping
 
@@ -102,6 +103,20 @@ class Carried(Record, frozen=True):
     settings: Packed | None = None
 
 
+class CellKind(enum.Enum):
+    """What becomes of the task with a cell."""
+
+    USUAL = "usual"  #: The task waits for the next one.
+    ASIDE = "aside"  #: The same; a question of tfmagic's own, and not the last cell for errors and pictures.
+    EXIT = "exit"  #: The process ends, and its exit code tells how the cell ended.
+
+
+class Rejoin(Record, frozen=True):
+    """The task leaves its cluster for that of `tf_config`, and returns how often its process has done so."""
+
+    tf_config: str
+
+
 class RunCell(Message, frozen=True):
     """Run a cell, or a call, in the task's namespace.
 
@@ -112,12 +127,9 @@ class RunCell(Message, frozen=True):
         call: A packed (function, args, kwargs), used instead of `source`.
         pull: Names of variables to send back.
         tasks: The tasks that run the cell together.
-        tf_config: If given, leave the former cluster for this one instead, and return how often this process
-            has done so.
-        exits: End the process with the cell; its exit code tells how the cell ended.
         group: Cells of one group meet at barriers as if they were one.
         prompt: The notebook's number of the cell, or 0.
-        aside: A question of tfmagic's own, which is not the last cell for errors and pictures.
+        kind: What becomes of the task with it.
         extras: What features send along, by their names.
     """
 
@@ -130,12 +142,10 @@ class RunCell(Message, frozen=True):
     want_value: bool = False
     show_value: bool = True
     tasks: tuple[TaskId, ...] = ()
-    tf_config: str = ""
-    exits: bool = False
     group: int = 0
     prompt: int = 0
+    kind: CellKind | Rejoin = CellKind.USUAL
     extras: Mapping[str, bytes] = {}
-    aside: bool = False
 
     @property
     def packs(self) -> tuple[Packed | None, ...]:
@@ -145,7 +155,7 @@ class RunCell(Message, frozen=True):
     @property
     def is_users(self) -> bool:
         """Whether it is a cell or a call of the user's: no push, pull or question of tfmagic's own."""
-        return not self.aside and (bool(self.source) or self.call is not None)
+        return self.kind is not CellKind.ASIDE and (bool(self.source) or self.call is not None)
 
 
 class EndTask(Message, frozen=True):

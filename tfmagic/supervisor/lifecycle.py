@@ -20,7 +20,7 @@ from msgspec import structs
 
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import AbortCollectives
+from tfmagic.protocol.commands import AbortCollectives, Rejoin
 from tfmagic.supervisor import barriers, deserted, ladder, restarts, stall_sentences, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
@@ -183,7 +183,7 @@ def _apply_outcomes(
             added.setdefault(event.cell, {}).setdefault(task, event)
             if not isinstance(event, events.CellReturned):
                 joined = dict.fromkeys(joined, LOST) if event.lost_peers else joined
-            elif cell.request.commands[task].tf_config:
+            elif isinstance(cell.request.commands[task].kind, Rejoin):
                 joined = {}  # it has forgotten its peers
         tasks[task] = replace(seen, phase=Phase.READY, joined=joined)
     cells = {number: _with_outcomes(state.cells[number], new, now) for number, new in added.items()}

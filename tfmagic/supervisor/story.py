@@ -162,11 +162,9 @@ def _bare_command(command: commands.RunCell) -> commands.RunCell:
     return commands.RunCell(
         command.cell,
         tasks=command.tasks,
-        tf_config="…" if command.tf_config else "",
-        exits=command.exits,
         group=command.group,
         prompt=command.prompt,
-        aside=command.aside,
+        kind=commands.Rejoin("…") if isinstance(command.kind, commands.Rejoin) else command.kind,
     )
 
 

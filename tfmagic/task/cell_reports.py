@@ -16,7 +16,7 @@ import msgspec
 
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.channel import Channel
-from tfmagic.protocol.commands import RunCell, TaskBoot
+from tfmagic.protocol.commands import CellKind, RunCell, TaskBoot
 from tfmagic.protocol.events import CellRaised, CellReturned, FailedPull
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import exceptions, packing, pickling, tracebacks
@@ -125,7 +125,7 @@ class Reports:
             main, has = self._runner.namespace, self._received.has
             packed = tracebacks.pack_error(error, main, has, where, cell.filename, self._keep_text)
             packed = msgspec.structs.replace(packed, explained=explained)
-        if cell.exits:
+        if cell.kind is CellKind.EXIT:
             _print_end(error, packed.text, only_text=interrupted or issubclass(type(error), SystemExit))
         end, bound, raised_at = self._end_of(cell, attempt, seconds), attempt.bound, attempt.raised_at
         is_stopped, has_lost_peers = collectives.were_stopped_in_cell(), collectives.has_lost_peers(error)

@@ -309,13 +309,13 @@ class TaskProgram:
             streams.flush_all()
         finally:
             self.parts.end(cell, attempt)
-        if cell.exits and issubclass(type(error), SystemExit):
+        if cell.kind is commands.CellKind.EXIT and issubclass(type(error), SystemExit):
             pass  # the exit code is the report
         elif error is None:
             self.reports.report_return(cell, attempt, seconds)
         else:
             self.reports.report_error(cell, attempt, seconds)
-        if cell.exits:
+        if cell.kind is commands.CellKind.EXIT:
             self._end(error)
 
     def _handle_comm(self, message: CommMessage) -> None:
@@ -346,8 +346,8 @@ class TaskProgram:
                 linecache.cache[file] = (len(text), None, text.splitlines(True), file)
             self.reports.bind(cell)
             attempt.bound = True
-            if cell.tf_config:
-                attempt.value = self._rejoin(cell.tf_config)
+            if isinstance(cell.kind, commands.Rejoin):
+                attempt.value = self._rejoin(cell.kind.tf_config)
             elif cell.call is not None:
                 attempt.value = self._call(cell.call)
             elif cell.source:

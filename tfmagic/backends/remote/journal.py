@@ -76,7 +76,7 @@ class Journal:
                 self._open.discard(number)
                 if event.owned is not None:
                     self._know(owned=event.owned)
-                if number in self._cells and self._cells[number].command.tf_config:
+                if number in self._cells and isinstance(self._cells[number].command.kind, commands.Rejoin):
                     self._know(joined=())
             case events.TaskExited() | events.TaskLost():
                 self._drop(_is_open)

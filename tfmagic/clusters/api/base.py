@@ -14,6 +14,7 @@ from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.running_cluster import RunningCluster
 from tfmagic.errors import TfmagicError
 from tfmagic.protocol.cluster_spec import Selector, TaskId
+from tfmagic.protocol.commands import CellKind
 from tfmagic.system.advice import Step
 
 
@@ -83,7 +84,7 @@ class ClusterBase(ABC):
 
     def _ask_tasks(self, on: Selector, fn: Callable[..., Any], *args: Any) -> Mapping[str, Any]:
         """Call a function of tfmagic's own on the tasks; it is no call of the user's."""
-        plan = CellPlan(call=(fn, args, {}), aside=True, options=Options(on=on, view="quiet"))
+        plan = CellPlan(call=(fn, args, {}), kind=CellKind.ASIDE, options=Options(on=on, view="quiet"))
         with self._lock:
             job = self._running_cluster().cells.begin(plan)
         return waiting.finish(job).results

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from tfmagic.protocol.cluster_spec import Selector, TaskId
+from tfmagic.protocol.commands import CellKind
 from tfmagic.views.protocol import View, ViewContext
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -51,7 +52,7 @@ class CellPlan(msgspec.Struct, frozen=True):
         push: Names of variables that travel in any case.
         values: Replaces the notebook's variables.
         is_divided: Whether each task gets its part of the value that is pushed.
-        tf_configs: The `tf_config` of each task.
+        tf_configs: The `Rejoin.tf_config` of each task, instead of a kind.
         extras: What one feature sends itself, instead of what all of them send with such a cell. In a cell
             without code its half in the task can do that as the cell's code.
         meets: The tasks that meet at barriers; by default those that run it.
@@ -68,8 +69,7 @@ class CellPlan(msgspec.Struct, frozen=True):
     is_divided: bool = False
     pull: tuple[str, ...] = ()
     want_value: bool = False
-    aside: bool = False
-    exits: bool = False
+    kind: CellKind = CellKind.USUAL
     group: int = 0
     meets: tuple[TaskId, ...] = ()
     tf_configs: Mapping[TaskId, str] = {}

@@ -26,6 +26,7 @@ from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import Selector, TaskId, select
+from tfmagic.protocol.commands import CellKind, Rejoin
 from tfmagic.protocol.events import CellRequested, GroupChanged
 from tfmagic.supervisor.state import CellState, Phase
 from tfmagic.system import notices
@@ -109,7 +110,7 @@ class ClusterCells:
         self._note_ended()
         attempts = self.targets(plan.options.on)
         prepared = self._variables.commands_for(plan, attempts)
-        if not plan.aside:
+        if plan.kind is not CellKind.ASIDE:
             runs_here = self._supervisor.backend.runs_here
             reloading.warn_of_old_modules(self._variables, prepared, runs_here)
             self._variables.tell_left_out(prepared)
@@ -172,7 +173,7 @@ class ClusterCells:
         commands = prepared.commands
         command = next(iter(commands.values()))
         timeout_s = options.timeout_s or self._processes.setting("timeout_s") or None
-        if command.tf_config:  # no task is killed since it rejoins slowly
+        if isinstance(command.kind, Rejoin):  # no task is killed since it rejoins slowly
             timeout_s = None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going, attended=not detached)
         job = self._make_job(request, options, may_begin)

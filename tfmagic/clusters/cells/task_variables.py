@@ -13,7 +13,7 @@ from tfmagic.clusters.cells.cell_plan import CellPlan
 from tfmagic.clusters.cells.sent_settings import NO_SETTINGS, PackedSettings, SentSettings
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.commands import Carried, RunCell
+from tfmagic.protocol.commands import Carried, CellKind, Rejoin, RunCell
 from tfmagic.protocol.payload import Packed
 from tfmagic.serialization import calls, capture, main_script, user_modules
 from tfmagic.serialization.free_names import names_assigned
@@ -119,7 +119,7 @@ class TaskVariables:
             reads, call, sources = found.needs, found.packed, self._sources_lacking(found.files, attempts)
             modules = frozenset({user_modules.module_of(plan.call[0])} - {""})
         captured, left_out = dict.fromkeys(attempts, NOTHING), dict[str, Variable]()
-        is_users = not plan.aside and (bool(plan.source) or plan.call is not None)
+        is_users = plan.kind is not CellKind.ASIDE and (bool(plan.source) or plan.call is not None)
         settings = dict.fromkeys(attempts, NO_SETTINGS)
         if is_users:
             settings |= self._settings.pack(attempts, self._main())
@@ -251,7 +251,8 @@ def _make_commands(
     built, commands = dict[object, RunCell](), dict[TaskId, RunCell]()
     for task, found in captured.items():
         tf_config, packed = plan.tf_configs.get(task, ""), settings[task]
-        key = (id(found.names), found.sources, tf_config, id(packed))
+        kind = Rejoin(tf_config) if tf_config else plan.kind
+        key = (id(found.names), found.sources, kind, id(packed))
         if key not in built:
             built[key] = RunCell(
                 number,
@@ -263,12 +264,10 @@ def _make_commands(
                 want_value=plan.want_value or call is not None,
                 show_value=plan.show_value,
                 tasks=tasks,
-                tf_config=tf_config,
-                exits=plan.exits,
                 group=plan.group,
                 prompt=plan.prompt,
+                kind=kind,
                 extras=extras,
-                aside=plan.aside,
             )
         commands[task] = built[key]
     return commands
