@@ -10,4 +10,4 @@ that in which they begin and settle. What a feature sends with a cell, or with t
 under its name.
 """
 
-NAMES = ("charts", "weights", "profile", "notify", "diff", "tensorboard", "debug")
+NAMES = ("charts", "different_weights", "profile", "notify", "diff", "tensorboard", "debug")

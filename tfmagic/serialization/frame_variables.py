@@ -15,8 +15,7 @@ from types import FrameType
 from typing import Any
 
 from tfmagic.serialization.exception_attributes import encodable, of_class
-from tfmagic.system import time_limits
-from tfmagic.system.advice import Step
+from tfmagic.system import features, time_limits
 
 _SCALARS = (int, float, complex, bool, str, bytes, type(None))
 _CONTAINERS = (list, tuple, set, frozenset, dict)
@@ -49,8 +48,8 @@ class RemoteLocal:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"this {self.type_name} stayed on its task, here is only its text; "
-            f"{Step('debug', 'TASK')} opens a debugger there"
+            f"this {self.type_name} stayed on its task, here is only its text"
+            + "".join(f"; {step} opens a debugger there" for step in features.steps("look inside", "TASK"))
         )
 
 

@@ -3,11 +3,21 @@
 import functools
 import importlib
 import importlib.util
+from collections.abc import Iterator
 from types import ModuleType
+
+from tfmagic.system.advice import Step
 
 
 @functools.cache
 def halves(half: str) -> tuple[ModuleType, ...]:
-    """Import one half, ``kernel``, ``task`` or ``lines``, of each feature that has it, in their order."""
+    """Import one half of each feature that has it, in their order; docs/inside.md lists the halves."""
     places = [f"tfmagic.features.{name}.{half}" for name in importlib.import_module("tfmagic.features").NAMES]
     return tuple(importlib.import_module(place) for place in places if importlib.util.find_spec(place))
+
+
+def steps(purpose: str, *names: object) -> Iterator[Step]:
+    """Yield the steps of features that serve a purpose, so that a message proposes none that is not there."""
+    for half in halves("steps"):
+        if purpose in half.STEPS:
+            yield Step(half.STEPS[purpose], *names)

@@ -71,8 +71,8 @@ class CellFeature:
     def begun(self, job: Job, context: Context) -> None:
         """Follow a job that has been sent, and has its view."""
 
-    def end(self, job: Job, reports: Reports, context: Context) -> None:
-        """Take what the tasks have sent; what is put into `job.found` belongs to the results.
+    def end(self, job: Job, reports: Reports, context: Context) -> Any:
+        """Take what the tasks have sent, and return what the results have under the feature's name, or None.
 
         Called by any thread, before the results are made or an exception is raised.
         """
@@ -146,7 +146,12 @@ def begun(job: Job, context: Context) -> None:
 def end(job: Job, reports: Reports, context: Context) -> None:
     """Let each feature take what the tasks have sent."""
     for each in _that_have("end"):
-        each.end(job, reports, context)
+        job.found[each.name] = each.end(job, reports, context)
+
+
+def results() -> tuple[str, ...]:
+    """Return the names under which results have what features have found out."""
+    return tuple(each.name for each in _that_have("end"))
 
 
 def settle(reports: Reports) -> list[str]:

@@ -51,7 +51,7 @@ class Job(RunningCell):
         ctrl_c: Interrupts the job while a thread waits for it.
         has_shown_end: Whether the view has shown the end.
         describe: Returns the present record of the cell, from its outcome if it has one, after the start.
-        found: What features have found out, by their names, once the job was settled.
+        found: What features have found out, or None, by their names, once the job was settled.
         announces_end: Whether a page tells the user when the job is done.
         partial: The results of the tasks that returned, once a job with `keep_going` was settled and others
             failed.

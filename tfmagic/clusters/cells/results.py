@@ -51,8 +51,9 @@ class TaskResults(Mapping[str, T], Generic[T]):
         steps: How often a task called the tf.function that it called most often, by task name.
         started, ended: When the task began and ended it, by task name.
         output: The text that the task wrote, by task name; read from its log at each access.
-        profile: Where the time went, if that was asked for; else None.
         tracked: What the tasks gave to `tfmagic.track`; read from disk at each access.
+
+    What a feature has found out is an attribute of the feature's name, as ``--profile`` says.
     """
 
     def __init__(
@@ -74,9 +75,14 @@ class TaskResults(Mapping[str, T], Generic[T]):
     def done(self) -> bool:
         return True
 
-    @property
-    def profile(self) -> Any:
-        return self._found.get("profile")
+    def __getattr__(self, name: str) -> Any:
+        found: Mapping[str, Any] = vars(self).get("_found", {})
+        if name in found:
+            return found[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._found]
 
     @property
     def seconds(self) -> dict[str, float]:

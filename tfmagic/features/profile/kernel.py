@@ -16,11 +16,12 @@ from tfmagic.clusters.launch.arguments import parse_seconds
 from tfmagic.clusters.launch.rules import Rule, require, take_number
 from tfmagic.features.profile import shares
 from tfmagic.features.profile.records import FOLDER, Asked, TaskProfile, Trace, decode_profile, encode
+from tfmagic.features.profile.shares import Profile
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs import trace_folders
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor.state import ClusterState, Phase
-from tfmagic.system.advice import Step
+from tfmagic.system import features
 
 PROFILE_S = 60.0  # a trace is cut then: TensorFlow keeps it in memory
 _BEGIN_S = 10.0
@@ -78,10 +79,10 @@ class Profiles(CellFeature):
             begun.done.wait(_BEGIN_S)
             self._serving[job] = begun
 
-    def end(self, job: Job, reports: Reports, context: Context) -> None:
+    def end(self, job: Job, reports: Reports, context: Context) -> Profile | None:
         """End the traces of the tasks that serve the cell, and compare what all have traced."""
         if not _seconds_of(job.options):
-            return
+            return None
         ends = dict(reports)
         if (served := self._serving.pop(job, None)) is not None:
             plan = CellPlan(extras={self.name: encode(Asked(Trace.END))}, options=_QUIET)
@@ -91,10 +92,9 @@ class Profiles(CellFeature):
         found = {task.name: self._profile_of(end) for task, end in sorted(ends.items())}
         supervisor = context.supervisor
         if supervisor.backend.runs_here:
-            job.found[self.name] = shares.compare(found, {}, advice(job.run))
-        else:
-            hosts = {task.name: seen.host for task, seen in supervisor.state.tasks.items()}
-            job.found[self.name] = shares.compare(found, hosts)
+            return shares.compare(found, {}, advice(job.run))
+        hosts = {task.name: seen.host for task, seen in supervisor.state.tasks.items()}
+        return shares.compare(found, hosts)
 
     def communication(self, results: TaskResults[Any]) -> float | None:
         """Return the mean share of the tasks."""
@@ -111,9 +111,10 @@ FEATURE = Profiles()
 
 
 def advice(run: RunFolder) -> str:
-    """Return how to open the traces of a run's cells, and what has to be installed for it."""
+    """Return where the traces of a run's cells are, or how to open them, and what it needs."""
     lacks = "" if trace_folders.has_plugin() else f"; it needs {trace_folders.PLUGIN}"
-    return f"the full traces:  {Step('tensorboard', run.folder / FOLDER)}{lacks}"
+    folder = run.folder / FOLDER
+    return f"the full traces:  {next(features.steps('show traces', folder), folder)}{lacks}"
 
 
 def _seconds_of(options: Options) -> float:

@@ -148,7 +148,8 @@ class NotebookClusters:
                     raise
                 finally:  # also of a cell that failed or was interrupted
                     for found in job.found.values() if options.view != "quiet" else ():
-                        display(found)
+                        if found is not None:
+                            display(found)
                 if job.outcome is not None and options.view != "quiet":
                     for line in features.settle(job.outcome.outcomes):
                         print(f"tfmagic: {line}")

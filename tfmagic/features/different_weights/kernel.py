@@ -4,13 +4,14 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 from tfmagic.clusters.cells.features import CellFeature, Reports, Variants
+from tfmagic.system import features
 from tfmagic.system.advice import Step, in_notebook
 
 
 class Weights(CellFeature):
     """The hint after a cell, call or script that has trained one model on several tasks."""
 
-    name = "weights"
+    name = "different_weights"
 
     def settle(self, reports: Reports) -> Iterable[str]:
         """Return the hint if the samples differ."""
@@ -40,7 +41,7 @@ def hint_of(trained: Sequence[tuple[str, bytes]]) -> list[str]:
     differ = [name for name, sample in trained if samples_differ(trained[0][1], sample)]
     if not differ:
         return []
-    compare = in_notebook(f"; {Step('diff', 'NAME')} compares a model")
+    compare = in_notebook("".join(f"; {step} compares a model" for step in features.steps("compare", "NAME")))
     return [
         f"hint: fit has left different weights on {trained[0][0]} and {', '.join(differ)}: all tasks add "
         "equal gradients to the weights that they have, so these differed before. Load or set weights on all "

@@ -42,7 +42,7 @@ class TrainedWeights(CellPart):
         model = self._model()
         if model is not None and attempt.error is None:
             with contextlib.suppress(Exception):  # it must not cost the cell its results
-                attempt.extras["weights"] = _sample_of(model.trainable_variables)
+                attempt.extras["different_weights"] = _sample_of(model.trainable_variables)
 
 
 PART = TrainedWeights()

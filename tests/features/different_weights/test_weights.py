@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from tfmagic.features.weights import kernel as weights
+from tfmagic.features.different_weights import kernel as weights
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellReturned
 
@@ -20,7 +20,7 @@ def ended(*samples):
     ends = {}
     for number, one in enumerate(samples):
         task = TaskId("worker", number)
-        ends[task] = CellReturned(task, 1, 1, 0.1, 0, extras={"weights": one} if one else {})
+        ends[task] = CellReturned(task, 1, 1, 0.1, 0, extras={weights.FEATURE.name: one} if one else {})
     return ends
 
 

@@ -1,0 +1,3 @@
+"""The step of a message about values that should be equal."""
+
+STEPS = {"compare": "diff"}
