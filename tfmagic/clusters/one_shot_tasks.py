@@ -375,13 +375,8 @@ class OneShotTasks:
 
     def _send(self, task: TaskId, restarts: int) -> None:
         seen = self.cluster.supervisor.state.tasks[task]
-        plan = CellPlan(
-            call=self._calls[task],
-            kind=CellKind.EXIT,
-            group=self._group,
-            meets=self.shape.tasks,
-            options=Options(view="quiet"),
-        )
+        call, meets, options = self._calls[task], self.shape.tasks, Options(view="quiet")
+        plan = CellPlan(call=call, kind=CellKind.EXIT, group=self._group, meets=meets, options=options)
         self._jobs[task] = self.cluster.cells.begin_on(plan, (task,), detached=True)
         self.known[task] = OneShotTask(seen.attempt, seen.pid, restarts=restarts)
 
