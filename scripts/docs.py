@@ -138,7 +138,7 @@ def _contents() -> Iterator[str]:
 
 def reference() -> Iterator[tuple[str, str]]:
     """Yield name and text of each page of the reference."""
-    from tfmagic.frontends.cli import pages, parsers
+    from tfmagic.frontends.cli import parsers
     from tfmagic.frontends.notebook import options, whole
 
     yield "symptoms", _relink((ROOT / "tfmagic/frontends/symptoms.md").read_text("utf-8"), ROOT / "docs")
@@ -148,7 +148,7 @@ def reference() -> Iterator[tuple[str, str]]:
         (f"%tfcluster {name}", options.line_parser(name).format_help()) for name in sorted(options.COMMANDS)
     ]
     yield "lines", "# %tfcluster, the line magic\n\n" + "\n".join(_section(*line) for line in lines)
-    shell = [(f"tfmagic {name}", parsers.make_parser(name).format_help()) for name in pages.PAGES]
+    shell = [(f"tfmagic {name}", parsers.make_parser(name).format_help()) for name in parsers.PAGES]
     yield "shell", "# tfmagic, the shell command\n\n" + "\n".join(_section(*command) for command in shell)
     yield "settings", "\n".join(_settings())
     yield "api", "\n".join(_api())

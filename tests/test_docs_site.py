@@ -31,7 +31,7 @@ def test_each_page_notebook_and_lesson_is_on_the_site(site):
 
 def test_the_reference_has_each_option_command_and_setting(site):
     from tfmagic import TFCluster
-    from tfmagic.frontends.cli.pages import PAGES
+    from tfmagic.frontends.cli.parsers import PAGES
     from tfmagic.frontends.notebook import options, whole  # noqa: F401  which fills the commands
 
     def words(page):

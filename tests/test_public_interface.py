@@ -21,7 +21,7 @@ def lines() -> Iterator[str]:
 
     from tfmagic import TFCluster
     from tfmagic.clusters.cells import features
-    from tfmagic.frontends.cli import pages, parsers
+    from tfmagic.frontends.cli import parsers
     from tfmagic.frontends.notebook import options, whole
     from tfmagic.server import metrics
 
@@ -33,7 +33,7 @@ def lines() -> Iterator[str]:
     yield from _options("%%tfcluster", options.cell_parser())
     for name in sorted(options.COMMANDS):
         yield from _options(f"%tfcluster {name}", options.line_parser(name))
-    for name in sorted(pages.PAGES):
+    for name in sorted(parsers.PAGES):
         yield from _options(f"tfmagic {name}", parsers.make_parser(name))
     for name, trait in sorted(TFCluster.class_own_traits().items()):
         if trait.help:

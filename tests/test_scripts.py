@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tfmagic.clusters.launch.given_options import given_options
-from tfmagic.frontends.cli import logs, main, pages, parsers
+from tfmagic.frontends.cli import logs, main, parsers
 from tfmagic.frontends.cli.run import again, find_problem, name_of
 from tfmagic.frontends.cli.summary import RunSummary, StopReason, exit_code, format_summary, place_of
 from tfmagic.protocol.cluster_spec import TaskId
@@ -206,20 +206,20 @@ def test_a_mistake_is_shown_with_a_next_step(capsys, words, said):
 # ---- help ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", pages.PAGES)
+@pytest.mark.parametrize("command", parsers.PAGES)
 def test_the_help_of_a_command_has_its_options_examples_and_exit_codes(command):
     text = parsers.make_parser(command).format_help()
     for option in parsers.make_parser(command)._option_string_actions:
         assert re.search(rf"(^|[ ,]){re.escape(option)}\b", text, re.MULTILINE), option
-    for code, meaning in pages.PAGES[command].exits:
+    for code, meaning in parsers.PAGES[command].exits:
         assert re.search(rf"^  {re.escape(code)} +{re.escape(meaning)}$", text, re.MULTILINE)
-    for line, _ in pages.PAGES[command].examples:
+    for line, _ in parsers.PAGES[command].examples:
         assert line in text
 
 
-@pytest.mark.parametrize("command", pages.PAGES)
+@pytest.mark.parametrize("command", parsers.PAGES)
 def test_the_examples_of_help_can_be_typed(command):
-    for line, _ in pages.PAGES[command].examples:
+    for line, _ in parsers.PAGES[command].examples:
         words = line.partition(" | ")[0].replace("'", "").split()
         assert read(*words).command == command
 
@@ -232,7 +232,7 @@ def test_the_help_of_all_reads_as_a_man_page(capsys):
         text = capsys.readouterr().out
         sections = re.findall(r"^[A-Z ]+$", text, re.MULTILINE)
         assert sections[:4] == ["NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS"]
-        assert all(f"    {name} " in text for name in pages.PAGES)
+        assert all(f"    {name} " in text for name in parsers.PAGES)
         assert max(map(len, text.splitlines())) <= 110
     with pytest.raises(SystemExit):
         parsers.parse(["help", "logs"])
@@ -418,24 +418,6 @@ def test_a_script_that_python_cannot_run_is_an_error_before_anything_starts(tmp_
 )
 def test_a_run_is_called_after_its_script(target, is_module, name):
     assert name_of(target, is_module) == name
-
-
-# ---- doctor -------------------------------------------------------------------------------------
-
-
-def test_the_doctor_reports_trouble_in_json_and_in_its_exit_code(capsys, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "torch")
-    assert main(["doctor", "--json"]) == 1
-    findings = json.loads(capsys.readouterr().out)
-    (found,) = [f for f in findings if f["severity"] == "trouble"]
-    assert found["what"] == "KERAS_BACKEND is torch"
-    assert found["advice"].endswith("export KERAS_BACKEND=tensorflow")
-    assert main(["doctor"]) == 1
-    text = capsys.readouterr().out
-    assert "✕ KERAS_BACKEND is torch\n    " in text and "\x1b" not in text
-    assert not re.search(r"%(env|config|tfcluster)|notebook's", text)
-    monkeypatch.delenv("KERAS_BACKEND")
-    assert main(["doctor"]) == 0
 
 
 # ---- logs, status, reap -------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from conftest import wait_until
 import tfmagic
 from tfmagic.clusters.launch import startup
 from tfmagic.clusters.tools.status import StatusWriter
-from tfmagic.frontends import cli, doctor
+from tfmagic.features.doctor import checks, findings
+from tfmagic.frontends import cli
 
 NUMEXPR = """
 import threading
@@ -95,8 +96,8 @@ def test_a_package_that_starts_a_thread_at_its_import_is_named(installed, capsys
         assert [row["not_forked"] for row in cluster.status()] == [why]
         told = capsys.readouterr().err
         assert told.count(why) == 1 and "worker-0: no process could be forked" in told
-        (finding,) = (f for f in doctor.examine(doctor.case_of(None, cluster)) if why in f.advice)
-        assert finding.severity is doctor.Severity.NOTE
+        (finding,) = (f for f in checks.examine(findings.case_of(None, cluster)) if why in f.advice)
+        assert finding.severity is findings.Severity.NOTE
         cluster._latest._status_writer._next_write = 0.0
         StatusWriter.write_if_due(cluster._latest._status_writer, cluster._latest.supervisor)
         assert cli.main(["status"]) == 0

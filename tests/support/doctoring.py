@@ -11,7 +11,7 @@ from typing import Any
 
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.frontends.doctor import Case
+from tfmagic.features.doctor.findings import Case
 from tfmagic.protocol.cluster_spec import ClusterShape
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ def look_in_process(check: str, before: str = "", wrap: tuple[str, ...] = (), **
     """Run a check in a new process, after `before`. Return its output; "refused: ..." if `wrap` fails."""
     code = (
         "import os, resource, sys\nfrom doctoring import case\n"
-        "from tfmagic.frontends.doctor import folder, machine, software\n"
+        "from tfmagic.features.doctor import folder, machine, software\n"
         f"asked = case(**{shape!r})\n{before}\nprint('looked')\nfor f in {check}(asked): print(f)\n"
     )
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'support'}"}

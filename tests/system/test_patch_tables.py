@@ -30,7 +30,7 @@ from broken_patches import break_row
 from doctoring import case
 from tfmagic.backends.remote import patches as of_ray, ray_head
 from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.frontends.doctor import ray_cluster, software
+from tfmagic.features.doctor import ray_cluster, software
 from tfmagic.frontends.notebook import patches as of_ipython, plain_cells
 from tfmagic.hdf5 import guarding, patches as of_h5py
 from tfmagic.system import signal_handlers

@@ -21,7 +21,7 @@ from training_programs import LOOP, PARAMETER_SERVER_LOOP, Outcome, Program, tra
 from training_rows import ROWS, Row
 
 import tfmagic
-from tfmagic.frontends.doctor.software import find_package
+from tfmagic.system.installed_packages import find_package
 
 RECORD = Path(__file__).with_name("one_process.json")
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"

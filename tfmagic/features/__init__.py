@@ -2,7 +2,9 @@
 
     NAMES ── tfmagic.system.features ──→ NAME/kernel.py: FEATURE, of `tfmagic.clusters.cells.features`
                                      ├─→ NAME/task.py: make, a part of `tfmagic.task.cell_parts`; PATCHES
-                                     └─→ NAME/lines.py: line commands, of `tfmagic.clusters.api.lines`
+                                     ├─→ NAME/lines.py: line commands, of `tfmagic.clusters.api.lines`
+                                     ├─→ NAME/pages.py, shell.py: commands of the program ``tfmagic``
+                                     └─→ NAME/steps.py: STEPS, which messages propose
     Cluster ── bases ──→ its methods: a base class
 
 Without its folder, its name here and its base in `bases` a feature is gone, and the rest works. The order is
@@ -10,4 +12,7 @@ that in which they begin and settle. What a feature sends with a cell, or with t
 under its name.
 """
 
-NAMES = ("charts", "different_weights", "profile", "notify", "diff", "tensorboard", "debug")
+NAMES = (
+    *("charts", "different_weights", "profile", "notify"),
+    *("diff", "tensorboard", "debug", "doctor", "report"),
+)

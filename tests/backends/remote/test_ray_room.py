@@ -12,7 +12,7 @@ from ray_nodes import RayNodes
 import tfmagic
 from tfmagic.backends.remote.messages import HostRequest
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.frontends.doctor import ray_cluster
+from tfmagic.features.doctor import ray_cluster
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,17 @@
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.clusters.launch.checks import check_by
 from tfmagic.clusters.launch.rules import Rule
-from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.clusters.launch.task_settings import TaskSettings
+from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned
+from tfmagic.runs.schemas import FindingReport
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import features
 
@@ -41,6 +43,20 @@ class Context:
     run_empty: RunEmpty
 
 
+class Startable(Protocol):
+    """A cluster, started or not."""
+
+    shape: Shape
+    task_settings: TaskSettings
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+
+    def setting(self, name: str) -> Any:
+        """Return a setting as it holds for this cluster."""
+
+
 class CellFeature:
     """One feature.
 
@@ -60,6 +76,14 @@ class CellFeature:
     def refuse(self, options: Options, is_detached: bool) -> str:
         """Return why a line cannot have these options together; "" if it can."""
         return ""
+
+    def before_start(self, shell: Any, cluster: Startable) -> Iterable[str]:
+        """Return what the user of a notebook is told before a cluster starts, line by line."""
+        return ()
+
+    def findings(self, shell: Any, cluster: Startable) -> Iterable[FindingReport]:
+        """Return what a report about a cluster says of this machine and environment."""
+        return ()
 
     def plan(self, plan: CellPlan, setting: Setting) -> bytes | None:
         """Return what the half of each task gets with the cell; None for nothing."""
@@ -123,6 +147,16 @@ def chosen(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def refuse(options: Options, is_detached: bool) -> str:
     """Return why a line cannot have the options of features that it has; "" if it can."""
     return next(filter(None, (each.refuse(options, is_detached) for each in _that_have("refuse"))), "")
+
+
+def before_start(shell: Any, cluster: Startable) -> list[str]:
+    """Return what the user of a notebook is told before a cluster starts, line by line."""
+    return [line for each in _that_have("before_start") for line in each.before_start(shell, cluster)]
+
+
+def findings(shell: Any, cluster: Startable) -> list[FindingReport]:
+    """Return what a report about a cluster says of this machine and environment."""
+    return [found for each in _that_have("findings") for found in each.findings(shell, cluster)]
 
 
 def extras_of(plan: CellPlan, setting: Setting) -> dict[str, bytes]:

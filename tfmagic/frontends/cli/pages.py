@@ -1,16 +1,27 @@
 """The text of each command's help page, beside its options. Read by `parsers`."""
 
+import argparse
+from collections.abc import Callable
 from typing import NamedTuple
+
+from tfmagic.system import features
 
 
 class Page(NamedTuple):
-    """A page of help."""
+    """A page of help, and of a feature's command what else the program needs to know.
+
+    A feature has its pages in a module ``pages`` as `PAGES`, and `main` in a module ``shell``.
+    """
 
     summary: str  #: one line for the list of commands
     usage: str  #: the words after the command's name
     description: str
     examples: tuple[tuple[str, str], ...]  #: lines to type after the program's name, each with its meaning
     exits: tuple[tuple[str, str], ...]  #: exit codes, each with its meaning
+    add_options: Callable[[argparse.ArgumentParser], None] = lambda parser: None  #: `parsers` has the others
+    after: str = ""  #: the command that it follows in lists; by default it is the last one
+    everywhere: bool = False  #: whether it works on systems on which no task can run
+    module: str = ""  #: where its `main` is, set by `with_features`
 
 
 PAGES = {
@@ -70,21 +81,6 @@ have ended.""",
             ("129, 131, 143", "the runner got SIGHUP, SIGQUIT, SIGTERM"),
             ("141", "the reader of standard output has closed it"),
         ),
-    ),
-    "doctor": Page(
-        "check this machine, and print the line that fixes each problem",
-        "[options]",
-        """\
-Checks Python, TensorFlow, Keras, memory, cores, GPUs, limits, network, proxies and
-the state folder, without importing TensorFlow. Each finding is marked: ✓ fine,
-! works, but perhaps not as expected, ✕ will fail or hang. The line that fixes a
-problem follows it. With a shape, the check is whether that cluster fits.""",
-        (
-            ("doctor", "check for two workers"),
-            ("doctor --workers 64", "check for another shape"),
-            ("doctor --json", "for programs: a list of {severity, what, advice}"),
-        ),
-        (("0", "nothing will fail"), ("1", "a finding is marked ✕"), ("2", "bad usage")),
     ),
     "status": Page(
         "show the clusters of this machine and their tasks",
@@ -182,25 +178,6 @@ stands for its newest run. Without RUN it is the newest run of this folder, else
             ("2", "bad usage"),
         ),
     ),
-    "report": Page(
-        "write one html file about a run, for a bug report, without names and paths",
-        "[--out FILE] [RUN]",
-        """\
-Writes what a run was into one html file: its state, map and timeline, the failures of
-its last failed cell, the last lines of each task, for a running one where each task is
-now, what doctor finds, and versions. A browser shows the file without a network.
-RUN is as for timeline.
-
-Names of users and machines, paths of home, project and other folders, addresses, and
-what looks like a password, key or token are replaced by labels such as <home> and
-<host-1>. What your code printed stays otherwise, and so do names of files and the lines
-of code in tracebacks. So read the file before you send it.""",
-        (
-            ("report", "of the newest run"),
-            ("report 20260131-0930 --out bug.html", "of another run, into that file"),
-        ),
-        (("0", "written"), ("1", "no such run, or the file cannot be written"), ("2", "bad usage")),
-    ),
     "tfrecord": Page(
         "verify, salvage, print, split and merge TFRecord files, without TensorFlow",
         "(verify | salvage | cat | split | merge) [options] PATH ...",
@@ -266,6 +243,7 @@ Hints and errors have short names, such as unequal-collective or TaskDied. This 
 what one means and what to do, without a network. Without a name it lists them.""",
         (("explain unequal-collective", "print one entry"), ("explain", "list the names")),
         (("0", "printed"), ("1", "there is no such entry"), ("2", "bad usage")),
+        everywhere=True,
     ),
     "course": Page(
         "copy the course into a folder",
@@ -286,6 +264,7 @@ each has a folder with its tests. DIR/solved has the right answers, for the teac
             ("course class --format nbgrader", "make assignments for nbgrader"),
         ),
         (("0", "the lessons are there"), ("1", "they could not be copied"), ("2", "bad usage")),
+        everywhere=True,
     ),
 }
 
@@ -304,3 +283,15 @@ FILES = (
         "what the loop saw and decided before the last trouble; `tfmagic report` shows it",
     ),
 )
+
+
+def with_features() -> dict[str, Page]:
+    """Return all pages by command, those of features where they belong."""
+    found = list(PAGES.items())
+    for half in features.halves("pages"):
+        for name, page in half.PAGES.items():
+            names = [known for known, _ in found]
+            place = names.index(page.after) + 1 if page.after in names else len(found)
+            module = f"{half.__name__.rpartition('.')[0]}.shell"
+            found.insert(place, (name, page._replace(module=module)))
+    return dict(found)

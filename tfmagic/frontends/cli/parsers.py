@@ -15,12 +15,13 @@ from typing import Any, NoReturn
 import tfmagic
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds, refuse_unknown
 from tfmagic.clusters.launch.given_options import add_options
-from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, PAGES
+from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, with_features
 from tfmagic.system.advice import did_you_mean, program_name
 
 BAD_USAGE = 2
 MINUTES = 30.0  # of `tfmagic warm`
 GRACE_S, TERM_GRACE_S = 3.0, 25.0  # Kubernetes sends SIGKILL 30 s after SIGTERM: the summary is out by then
+PAGES = with_features()
 _SHAPE = {"--workers", "--ps", "--chief", "--no-chief", "--evaluator"}
 
 
@@ -77,9 +78,6 @@ def make_parser(command: str) -> Parser:
     match command:
         case "run":
             _add_run(parser)
-        case "doctor":
-            add_options(parser, "the cluster to check for (default: two workers)", can_keep=False)
-            add("--json", action="store_true", help="for programs")
         case "status":
             add("--all", action="store_true", help="also clusters that have ended or died")
             add("--json", action="store_true", help="for programs")
@@ -105,10 +103,6 @@ def make_parser(command: str) -> Parser:
             add("--all", action="store_true", help="the whole run, not only its last cell")
             add("--cell", type=parse_count, metavar="N", help="number of another cell in the notebook")
             add("--svg", metavar="FILE", help="write a picture instead")
-        case "report":
-            add("run", nargs="?", default="", metavar="RUN", help="a run (default: the newest)")
-            add("--out", metavar="FILE", help="the file (default: tfmagic-report-RUN.html, here)")
-            add("--with-output", action="store_true", help="add output, messages, tracebacks and stacks")
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")
@@ -130,6 +124,8 @@ def make_parser(command: str) -> Parser:
             )
         case "tfrecord":
             _add_tfrecord(parser)
+        case _:
+            PAGES[command].add_options(parser)
     return parser
 
 

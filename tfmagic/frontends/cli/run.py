@@ -28,6 +28,7 @@ from typing import TextIO
 import tfmagic
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import Call
+from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch.given_options import given_options
 from tfmagic.clusters.launch.task_settings import existing_folder
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
@@ -35,7 +36,6 @@ from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
 from tfmagic.frontends import early_variables
-from tfmagic.frontends.cli.doctor import case_of
 from tfmagic.frontends.cli.outlet import Outlet, outlets
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.printer import Printer, say
@@ -146,11 +146,11 @@ class ScriptRun:
     def __init__(self, args: argparse.Namespace, signals: Signals, outlets: tuple[Outlet, Outlet]):
         self._args, self._signals, self._outlets = args, signals, outlets
         options = given_options(args, args.parser)
-        case = case_of(options)
-        assert isinstance(case.shape, ClusterShape)  # always, of a command line
-        self._shape, self._restarts = case.shape, case.task_settings.auto_restart
+        asked = Cluster(**options.values)
+        assert isinstance(asked.shape, ClusterShape)  # always, of a command line
+        self._shape, self._restarts = asked.shape, asked.task_settings.auto_restart
         if args.no_chief:
-            self._shape = replace(case.shape, chief=False, adds_chief=False)
+            self._shape = replace(asked.shape, chief=False, adds_chief=False)
         self._reason = StopReason.TASKS_ENDED
         self._kill_at = float("inf")
         self._pass_on_at: float | None = None  # when the tasks without a SIGTERM get one
@@ -158,7 +158,7 @@ class ScriptRun:
         self._reported = 0  # number of restarts
         if sys.stderr.isatty():
             say(f"starting {self._shape}")
-        task_settings = replace(case.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
+        task_settings = replace(asked.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
         found = early_variables.of_script(args.target, args.is_module, {**os.environ, **task_settings.env})
         task_settings = early_variables.obey(task_settings, found, options.values.get("keras"))
         unknown = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}

@@ -1,4 +1,4 @@
-"""``%tfcluster map``, ``%tfcluster timeline`` and ``%tfcluster report``."""
+"""``%tfcluster map`` and ``%tfcluster timeline``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextvars
 import threading
 import time
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -15,9 +14,7 @@ from IPython.display import display
 
 from tfmagic.clusters.api.lines import flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count
-from tfmagic.clusters.launch.given_options import NO_OPTIONS
 from tfmagic.errors import TfmagicError
-from tfmagic.frontends import doctor, report
 from tfmagic.frontends.notebook.line_reports import find_run
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
 from tfmagic.views.pictures import run_timeline
@@ -70,25 +67,6 @@ def _timeline(
         display(run_timeline.of_run(run, f"run {run}", prompt=cell, whole=whole))
     except NoRecords as error:
         raise UsageError(str(error)) from None
-
-
-@line_command(
-    "report",
-    "write one html file about a run for a bug report, without texts of yours:  report [--out FILE] [RUN]",
-    option("run_name", "RUN", "name of a run (default: that of the cluster here)", nargs="?"),
-    option("--out", "FILE", "the file (default: tfmagic-report-RUN.html)"),
-    flag("--with-output", "add output, messages, tracebacks and stacks"),
-)
-def _report(
-    magics: NotebookClusters, name: str, run_name: str | None, out: str | None, with_output: bool
-) -> None:
-    run = find_run(magics, name, run_name)
-    cluster = magics.clusters.get(name) or magics.new_cluster(name, NO_OPTIONS)
-    if cluster.state is not None:
-        cluster.write_records()
-    path = Path(out).expanduser() if out else report.default_path(run)
-    report.write(run, doctor.case_of(magics.shell, cluster), path, with_output)
-    print(f"tfmagic: wrote {path}; {report.what_to_do(with_output)}")
 
 
 class LiveMap:

@@ -16,13 +16,10 @@ from IPython.display import display
 
 from tfmagic.clusters.api.lines import flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
-from tfmagic.clusters.launch.given_options import GivenOptions
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.errors import LaunchError
-from tfmagic.frontends import doctor
 from tfmagic.frontends.notebook import reports
 from tfmagic.frontends.notebook.line_commands import TASKS
-from tfmagic.frontends.notebook.options import SHAPE
 from tfmagic.protocol.cluster_spec import select
 from tfmagic.runs import folder, line_search, schemas
 from tfmagic.runs.cell_records import CellRecord, read_records
@@ -253,21 +250,3 @@ def _show_record(record: CellRecord, run: RunFolder, limit_bytes: int) -> None:
     display({"text/html": form.html, "text/plain": form.text}, raw=True)
     for item in form.apart:
         display(item.data, metadata=item.metadata, raw=True)
-
-
-@line_command(
-    "doctor",
-    "check this environment for a cluster of that shape, and print how to fix problems",
-    SHAPE,
-    _JSON,
-)
-def _doctor(magics: NotebookClusters, name: str, shape: GivenOptions, plain: bool) -> None:
-    """Look at this environment, for a cluster of the given shape or for the one that runs."""
-    cluster = magics.clusters.get(name)
-    if cluster is None or not cluster.running or shape.given:
-        cluster = magics.new_cluster(name, shape)
-    findings = doctor.examine(doctor.case_of(magics.shell, cluster))
-    if plain:
-        print(schemas.as_json([finding.report for finding in findings]))
-    else:
-        print(*findings, sep="\n")

@@ -31,7 +31,7 @@ from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.cluster_options import OPTIONS, ShapeOptions, TaskOptions, values_in
 from tfmagic.clusters.launch.given_options import GivenOptions, other_than_default
 from tfmagic.errors import BackendError, ClusterSpecError
-from tfmagic.frontends import doctor, early_variables
+from tfmagic.frontends import early_variables
 from tfmagic.frontends.notebook import (
     detached_cells,
     one_liners,
@@ -297,7 +297,8 @@ class NotebookClusters:
         if cluster.running and not cluster.starting:
             return ""
         if not cluster.running:
-            doctor.warn_before_start(self.shell, cluster)
+            for line in features.before_start(self.shell, cluster):
+                notices.say(f"tfmagic: {line}")
         is_page = can_update(self.shell) and is_watched(self.shell)
         publish = publisher(self.shell) if is_page else None
         is_logged = can_update(self.shell) and not is_page

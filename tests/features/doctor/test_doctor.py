@@ -11,8 +11,8 @@ from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 from tfmagic.backends import launcher_client
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
-from tfmagic.frontends import doctor
-from tfmagic.frontends.doctor import Severity, software
+from tfmagic.features.doctor import checks, software
+from tfmagic.features.doctor.findings import Finding, Severity
 from tfmagic.system import advice
 
 
@@ -297,43 +297,43 @@ def test_a_tf_config_of_the_notebook_is_noted(monkeypatch):
 
 @pytest.mark.parametrize("shell", [TERMINAL, NOTEBOOK])
 def test_the_findings_come_in_order(shell):
-    words = [f.what.split()[0] for f in doctor.examine(case(shell))]
+    words = [f.what.split()[0] for f in checks.examine(case(shell))]
     assert words[:3] == ["Python", "tensorflow", "keras"]
     assert words.index("memory:") < words.index("network:") < words.index("state") < words.index("time-outs:")
 
 
 def test_a_finding_reads_as_lines():
-    fine, note = doctor.Finding("cores: 2"), doctor.Finding("cores: 2", "do this", Severity.NOTE)
+    fine, note = Finding("cores: 2"), Finding("cores: 2", "do this", Severity.NOTE)
     assert (str(fine), str(note)) == ("✓ cores: 2", "! cores: 2\n    do this")
 
 
 def test_here_is_no_trouble():
-    assert doctor.troubles(case()) == []
+    assert checks.troubles(case()) == []
 
 
 def test_only_the_start_reports_what_it_refuses(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TFMAGIC_STATE_DIR", str(tmp_path / "file"))
     huge = case(workers=20_000)
-    assert any(f.refused_by_start for f in doctor.examine(huge))
-    told = " ".join(f.what for f in doctor.troubles(huge))
+    assert any(f.refused_by_start for f in checks.examine(huge))
+    told = " ".join(f.what for f in checks.troubles(huge))
     assert "memory: " not in told and "state folder" not in told
 
 
 def test_a_check_that_fails_costs_only_itself(monkeypatch):
     def gpus(case):
-        yield doctor.Finding("one")
+        yield Finding("one")
         raise RuntimeError("a strange machine")
 
-    monkeypatch.setattr(doctor, "_CHECKS", ((gpus, (False,), True), (software.timeouts, (False,), True)))
-    said = [f.what for f in doctor.examine(case())]
+    monkeypatch.setattr(checks, "_CHECKS", ((gpus, (False,), True), (software.timeouts, (False,), True)))
+    said = [f.what for f in checks.examine(case())]
     assert said[0] == "one" and "a strange machine" in said[1] and said[2].startswith("time-outs")
-    assert doctor.troubles(case()) == []
+    assert checks.troubles(case()) == []
 
 
 def test_a_check_imports_nothing_heavy():
     code = (
-        "import sys; from doctoring import case; from tfmagic.frontends import doctor; doctor.examine(case()); "
+        "import sys; from doctoring import case; from tfmagic.features.doctor import checks; checks.examine(case()); "
         "print({m.partition('.')[0] for m in sys.modules} & {'tensorflow', 'keras', 'tf_keras', 'numpy'})"
     )
     from doctoring import ROOT
@@ -394,7 +394,7 @@ def test_a_doctor_that_fails_stops_no_start(notebook, capsys, monkeypatch):
     def broken(case):
         raise RuntimeError("a strange machine")
 
-    monkeypatch.setattr(doctor, "_CHECKS", ((broken, (False,), True),))
-    monkeypatch.setattr(doctor, "case_of", broken)
+    monkeypatch.setattr(checks, "_CHECKS", ((broken, (False,), True),))
+    monkeypatch.setattr(checks, "case_of", broken)
     notebook.run("%tfcluster start --workers 1")
     assert notebook.cluster().running

@@ -50,7 +50,7 @@ class Contents(msgspec.Struct, frozen=True):
     versions: Sequence[tuple[str, str]]
     events: Sequence[tuple[str, str, str]]  #: Seconds since the beginning, task, what happened.
     story: Sequence[str]  #: What the loop saw and decided lately; see `tfmagic.supervisor.story`.
-    loop: str  #: The same, for `tfmagic.frontends.report.own_story.read`.
+    loop: str  #: The same, for `tfmagic.features.report.own_story.read`.
     texts: Sequence[tuple[str, str]]  #: The user's own, each with a title; only if they were asked for.
     replaced: int  #: How many secrets were replaced in them.
 

@@ -17,7 +17,7 @@ from tfmagic.backends.simulated.hosts import SimulatedHosts
 from tfmagic.backends.simulated.links import Link
 from tfmagic.clusters.launch import task_settings
 from tfmagic.errors import ClusterSpecError, LaunchError
-from tfmagic.frontends.doctor.findings import Case, Finding, note, parts_finding, refused, trouble
+from tfmagic.features.doctor.findings import Case, Finding, note, parts_finding, refused, trouble
 from tfmagic.system import memory, process_options
 from tfmagic.system.advice import Step, in_notebook, not_forked
 from tfmagic.system.memory import format_bytes, read_text

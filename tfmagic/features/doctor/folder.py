@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from tfmagic.errors import LaunchError
-from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
+from tfmagic.features.doctor.findings import Case, Finding, note, refused, trouble
 from tfmagic.runs import folder as runs
 from tfmagic.runs import kernels, orphans
 from tfmagic.runs.cell_records import LOST, read_records

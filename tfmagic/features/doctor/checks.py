@@ -9,20 +9,10 @@ no process, import neither TensorFlow nor Keras, and use no network but this mac
 `ray_cluster` ask another machine: its head. And `simulated_hosts`, if a shape has some, tries to make them.
 """
 
-from __future__ import annotations
-
-import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
 
-from tfmagic.frontends.doctor import folder, machine, ray_cluster, software
-from tfmagic.frontends.doctor.findings import Case, Finding, Severity, case_of
-from tfmagic.system import notices
-
-if TYPE_CHECKING:
-    from tfmagic.clusters.cluster import Cluster
-
-__all__ = ["Case", "Finding", "Severity", "case_of", "examine", "troubles", "warn_before_start"]
+from tfmagic.features.doctor import folder, machine, ray_cluster, software
+from tfmagic.features.doctor.findings import Case, Finding, Severity
 
 _ALWAYS, _HERE, _ON_RAY = (False, True), (False,), (True,)  # whether the tasks run on hosts of Ray
 
@@ -70,13 +60,6 @@ def troubles(case: Case) -> list[Finding]:
     """Return the problems that fail or hang only after a start. Takes some milliseconds."""
     found = _run(case, only_before_start=True)
     return [f for f in found if f.severity is Severity.TROUBLE and not f.refused_by_start]
-
-
-def warn_before_start(shell: Any, cluster: Cluster) -> None:
-    """Print on standard error what will fail in a cluster that is about to be started."""
-    with contextlib.suppress(Exception):  # no failure of the checks may prevent a start
-        for finding in troubles(case_of(shell, cluster)):
-            notices.say(f"tfmagic: {finding.what}\n    {finding.advice}")
 
 
 def _run(case: Case, only_before_start: bool = False) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
 """Write what a run was, for a bug report: one html file with what tfmagic knows, without the user's texts.
 
     run folder ─┐
-    doctor ─────┼─ own_words ─→ Contents ─→ page ─→ file
+    findings ───┼─ own_words ─→ Contents ─→ page ─→ file
     versions ───┤
     story ──────┘
 
@@ -17,15 +17,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from tfmagic import errors
+from tfmagic.clusters.cells import features
+from tfmagic.clusters.cells.features import Startable
 from tfmagic.errors import TfmagicError
-from tfmagic.frontends.doctor import Case, examine
-from tfmagic.frontends.doctor.software import find_package
-from tfmagic.frontends.report import own_story, page
-from tfmagic.frontends.report.own_words import own_values, own_words
+from tfmagic.features.report import own_story, page
+from tfmagic.features.report.own_words import own_values, own_words
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_records
 from tfmagic.runs.folder import RunFolder
@@ -34,6 +35,7 @@ from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
 from tfmagic.runs.status_reader import Snapshot, TaskStatus, read_snapshot, row_of, state_of
 from tfmagic.supervisor import story_files
 from tfmagic.system import files, secret_rules
+from tfmagic.system.installed_packages import find_package
 from tfmagic.system.memory import format_bytes
 from tfmagic.views.pictures import run_timeline
 from tfmagic.views.pictures.cluster_map import map_of_rows
@@ -49,11 +51,12 @@ _LINES, _LOG_BYTES, _MOST_LOGS = 200, 50_000, 64
 _MOST_CELLS = 20
 
 
-def write(run: RunFolder, case: Case, path: Path, with_output: bool = False) -> None:
+def write(run: RunFolder, shell: Any, cluster: Startable, path: Path, with_output: bool = False) -> None:
     """Write the report of a run into a file, which only this user can read.
 
     Args:
-        case: What the doctor examines.
+        shell: IPython's, or None.
+        cluster: The cluster of this run, or one like it: what is found about this machine and environment.
         with_output: Add output, messages, tracebacks and stacks.
 
     Raises:
@@ -67,7 +70,9 @@ def write(run: RunFolder, case: Case, path: Path, with_output: bool = False) -> 
         if path.exists() and page.MARK not in files.read_bytes(path, 200).decode("utf-8", "replace"):
             raise TfmagicError(f"{path} is not a report, and is left as it is; name another file with --out")
         timeline = _timeline(run)
-        contents = _contents(run, snapshot, case, timeline, with_output)
+        environ = {**os.environ, **cluster.task_settings.env}
+        contents = _contents(run, snapshot, timeline, environ if with_output else None)
+        contents = replace(contents, doctor=_findings(shell, cluster))
         files.replace_text(path, page.build(contents, [*_pictures(snapshot, timeline)]), 0o600)
     except OSError as error:
         raise TfmagicError(f"{path} cannot be written ({error.strerror or error})") from error
@@ -86,12 +91,13 @@ def what_to_do(with_output: bool) -> str:
 
 
 def _contents(
-    run: RunFolder, snapshot: Snapshot, case: Case, timeline: Timeline | None, with_output: bool
+    run: RunFolder, snapshot: Snapshot, timeline: Timeline | None, environ: Mapping[str, str] | None
 ) -> page.Contents:
+    """Return all but the findings; with `environ`, also the user's texts, without its secrets."""
     records = read_records(run)
     failed = next((record for record in reversed(records) if any(part.error for part in record.tasks)), None)
-    texts = list(_texts(run, snapshot, failed)) if with_output else []
-    clean, replaced = _without_secrets(texts, case.environ)
+    texts = list(_texts(run, snapshot, failed)) if environ is not None else []
+    clean, replaced = _without_secrets(texts, environ or {})
     told = story_files.read(run.folder)
     lines, loop = own_story.of_run(told) if told is not None else ([], "")
     return page.Contents(
@@ -100,9 +106,6 @@ def _contents(
         cells=[_cell(number, record) for number, record in enumerate(records, 1)][-_MOST_CELLS:],
         failures=[_failure(part) for part in failed.tasks if part.error] if failed else [],
         tasks=[row_of(task) for task in snapshot.tasks],
-        doctor=[
-            (found.report.severity, own_words(found.what), own_words(found.advice)) for found in examine(case)
-        ],
         versions=_versions(),
         story=lines,
         loop=loop,
@@ -110,6 +113,13 @@ def _contents(
         texts=clean,
         replaced=replaced,
     )
+
+
+def _findings(shell: Any, cluster: Startable) -> list[tuple[str, str, str]]:
+    return [
+        (found.severity, own_words(found.what), own_words(found.advice))
+        for found in features.findings(shell, cluster)
+    ]
 
 
 def _own_tasks(snapshot: Snapshot) -> tuple[TaskStatus, ...]:

@@ -1,20 +1,16 @@
 """A finding of the doctor, and the `Case` that the checks get."""
 
-from __future__ import annotations
-
 import enum
 import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tfmagic.clusters.cells.features import Startable
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import Shape
 from tfmagic.runs.schemas import FindingReport
-
-if TYPE_CHECKING:
-    from tfmagic.clusters.cluster import Cluster
 
 
 class Severity(enum.Enum):
@@ -39,7 +35,7 @@ class Finding:
         return f"{head}\n    {self.advice}" if self.advice else head
 
     @property
-    def report(self) -> FindingReport:
+    def for_programs(self) -> FindingReport:
         """The finding, for programs."""
         return FindingReport(severity=self.severity.name.lower(), what=self.what, advice=self.advice)
 
@@ -72,6 +68,6 @@ class Case:
         return {**os.environ, **self.task_settings.env}
 
 
-def case_of(shell: Any, cluster: Cluster) -> Case:
+def case_of(shell: Any, cluster: Startable) -> Case:
     """Return the case of a cluster, started or not."""
     return Case(shell, cluster.shape, cluster.task_settings, cluster.setting, cluster.running)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.errors import TfmagicError
-from tfmagic.frontends import doctor, report
+from tfmagic.features.report import writing
 from tfmagic.frontends.cli.logs import NotThere, find_run
 from tfmagic.runs import folder
 from tfmagic.runs.folder import RunFolder
@@ -20,17 +20,17 @@ def main(args: argparse.Namespace) -> int:
         run, words = find_run(folder.state_dir(), [args.run] if args.run else [])
         if words:
             raise NotThere(f"there is no run {args.run!r}")
-        path = Path(args.out).expanduser() if args.out else report.default_path(run)
-        report.write(run, doctor.case_of(None, _cluster_of(run)), path, args.with_output)
+        path = Path(args.out).expanduser() if args.out else writing.default_path(run)
+        writing.write(run, None, _cluster_of(run), path, args.with_output)
     except (NotThere, TfmagicError) as error:
         sys.stderr.write(f"{program_name()} report: {error}\n")
         return 1
-    print(f"wrote {path}; {report.what_to_do(args.with_output)}")
+    print(f"wrote {path}; {writing.what_to_do(args.with_output)}")
     return 0
 
 
 def _cluster_of(run: RunFolder) -> Cluster:
-    """Return a cluster of the run's shape, for the doctor."""
+    """Return a cluster of the run's shape."""
     count = Counter(task.type for task in run.tasks)
     if not count:
         return Cluster()

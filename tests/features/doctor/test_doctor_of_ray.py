@@ -10,8 +10,8 @@ from doctoring import case, install
 from tfmagic.backends.remote.messages import HostRequest
 from tfmagic.backends.remote.ray_head import Head
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.frontends import doctor
-from tfmagic.frontends.doctor import Severity, ray_cluster
+from tfmagic.features.doctor import checks, ray_cluster
+from tfmagic.features.doctor.findings import Severity
 from tfmagic.protocol import module_origins
 
 sysconfig.get_config_vars()  # it is read once, from a module
@@ -131,8 +131,8 @@ def test_what_hosts_get_of_the_notebook_is_listed_with_what_stays_here(tmp_path,
 
 def test_a_cluster_on_ray_is_not_checked_for_room_here_and_a_local_one_not_for_ray(monkeypatch):
     monkeypatch.setattr(ray_cluster, "_ask", lambda address: (Head(address, "0", True), []))
-    remote = [finding.what for finding in doctor.examine(on_ray())]
-    local = [finding.what for finding in doctor.examine(case())]
+    remote = [finding.what for finding in checks.examine(on_ray())]
+    local = [finding.what for finding in checks.examine(case())]
     assert any(what.startswith("Ray at") for what in remote)
     assert not any(what.startswith(("memory:", "cores:")) for what in remote)
     assert any(what.startswith("memory:") for what in local)
@@ -141,4 +141,4 @@ def test_a_cluster_on_ray_is_not_checked_for_room_here_and_a_local_one_not_for_r
 
 def test_nothing_of_ray_is_asked_before_a_start(monkeypatch):
     monkeypatch.setattr(ray_cluster, "_ask", lambda address: pytest.fail("asked"))
-    assert not doctor.troubles(on_ray())
+    assert not checks.troubles(on_ray())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from tfmagic.frontends.report.own_words import own_words
+from tfmagic.features.report.own_words import own_words
 from tfmagic.supervisor import story, story_words
 from tfmagic.supervisor.state import replace
 from tfmagic.supervisor.story import Told

@@ -16,12 +16,13 @@ from tfmagic.backends.remote.room import Node, Wanted, in_words
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.task_settings import computing_tasks, existing_folder
 from tfmagic.errors import LaunchError
-from tfmagic.frontends.doctor.findings import Case, Finding, note, refused, trouble
-from tfmagic.frontends.doctor.folder import NETWORK, file_system
-from tfmagic.frontends.doctor.software import find_package, release
+from tfmagic.features.doctor.findings import Case, Finding, note, refused, trouble
+from tfmagic.features.doctor.folder import NETWORK, file_system
+from tfmagic.features.doctor.software import release
 from tfmagic.protocol.module_origins import import_path
 from tfmagic.system.advice import Step, front_end, in_notebook
 from tfmagic.system.helper_process import start_interpreter
+from tfmagic.system.installed_packages import find_package
 from tfmagic.system.memory import format_bytes
 
 _LEAST_RAY = (2, 52)  # the first with token authentication

@@ -8,10 +8,8 @@ import platform
 import re
 import sys
 from collections.abc import Iterator
-from email import message_from_string
 from email.message import Message
 from importlib.machinery import PathFinder
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -19,10 +17,11 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.frontends.doctor.findings import Case, Finding, note, parts_finding, trouble
+from tfmagic.features.doctor.findings import Case, Finding, note, parts_finding, trouble
 from tfmagic.frontends.notebook import patches
 from tfmagic.frontends.notebook.awaited_cells import can_await
 from tfmagic.system.advice import Step, in_notebook
+from tfmagic.system.installed_packages import find_package
 
 _LEAST_TENSORFLOW = (2, 16)
 _TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu", "tensorflow-rocm")
@@ -306,17 +305,3 @@ def release(version: str) -> tuple[int, ...]:
         return Version(version).release
     except InvalidVersion:
         return ()
-
-
-def find_package(name: str) -> Message | None:
-    """Return the metadata of an installed package, or None.
-
-    Only the header is parsed, and once. importlib.metadata parses the long description as well, for each
-    question: 2.6 ms instead of 0.6 for TensorFlow, and a start asks for a dozen packages.
-    """
-    try:
-        found = distribution(name)
-    except PackageNotFoundError:
-        return None
-    text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
-    return message_from_string(text.partition("\n\n")[0])

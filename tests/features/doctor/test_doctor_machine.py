@@ -16,7 +16,8 @@ from doctoring import case, install, look_in_process
 
 from tfmagic.clusters.launch import task_settings
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.frontends.doctor import Severity, folder, machine
+from tfmagic.features.doctor import folder, machine
+from tfmagic.features.doctor.findings import Severity
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import advice, memory

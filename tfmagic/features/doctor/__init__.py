@@ -1,0 +1,1 @@
+"""``%tfcluster doctor`` and ``tfmagic doctor``: is this environment fit for a cluster?"""

@@ -1,0 +1,1 @@
+"""``%tfcluster report`` and ``tfmagic report``: one html file about a run, for a bug report."""
