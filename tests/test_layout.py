@@ -38,6 +38,7 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
         "system",
         "serialization",
         "runs",
+        "backends",
         "supervisor",
         "views",
         "task",

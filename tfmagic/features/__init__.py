@@ -13,6 +13,14 @@ under its name.
 """
 
 NAMES = (
-    *("charts", "different_weights", "profile", "notify"),
-    *("diff", "tensorboard", "debug", "doctor", "report"),
+    "early_variables",
+    "charts",
+    "different_weights",
+    "profile",
+    "notify",
+    "diff",
+    "tensorboard",
+    "debug",
+    "doctor",
+    "report",
 )

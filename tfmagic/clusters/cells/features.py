@@ -7,7 +7,7 @@
 """
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -15,6 +15,7 @@ from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.clusters.launch.checks import check_by
+from tfmagic.clusters.launch.program import Program
 from tfmagic.clusters.launch.rules import Rule
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import Shape, TaskId
@@ -79,6 +80,26 @@ class CellFeature:
 
     def before_start(self, shell: Any, cluster: Startable) -> Iterable[str]:
         """Return what the user of a notebook is told before a cluster starts, line by line."""
+        return ()
+
+    def adapt(self, program: Program, settings: TaskSettings, keras: int | None) -> TaskSettings:
+        """Return the settings of tasks that are started for a program.
+
+        Args:
+            keras: The version that the user asked for; None if they have not.
+        """
+        return settings
+
+    def remarks(
+        self, program: Program, environ: Mapping[str, str], is_adapted: bool, told: set[str]
+    ) -> Iterable[str]:
+        """Return what the user is told of a program that is about to run, line by line.
+
+        Args:
+            environ: The variables that the import of TensorFlow in its tasks sees, before `adapt`.
+            is_adapted: Whether the tasks were started for it.
+            told: The names of which they were told before; gets the new ones.
+        """
         return ()
 
     def findings(self, shell: Any, cluster: Startable) -> Iterable[FindingReport]:
@@ -152,6 +173,19 @@ def refuse(options: Options, is_detached: bool) -> str:
 def before_start(shell: Any, cluster: Startable) -> list[str]:
     """Return what the user of a notebook is told before a cluster starts, line by line."""
     return [line for each in _that_have("before_start") for line in each.before_start(shell, cluster)]
+
+
+def adapt(program: Program, settings: TaskSettings, keras: int | None) -> TaskSettings:
+    """Return the settings of tasks that are started for a program; see `CellFeature.adapt`."""
+    for each in _that_have("adapt"):
+        settings = each.adapt(program, settings, keras)
+    return settings
+
+
+def remarks(program: Program, environ: Mapping[str, str], is_adapted: bool, told: set[str]) -> Iterator[str]:
+    """Yield what the user is told of a program that is about to run; see `CellFeature.remarks`."""
+    for each in _that_have("remarks"):
+        yield from each.remarks(program, environ, is_adapted, told)
 
 
 def findings(shell: Any, cluster: Startable) -> list[FindingReport]:

@@ -30,12 +30,12 @@ from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import Call
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch.given_options import given_options
+from tfmagic.clusters.launch.program import Program
 from tfmagic.clusters.launch.task_settings import existing_folder
 from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
-from tfmagic.frontends import early_variables
 from tfmagic.frontends.cli.outlet import Outlet, outlets
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.printer import Printer, say
@@ -159,11 +159,11 @@ class ScriptRun:
         if sys.stderr.isatty():
             say(f"starting {self._shape}")
         task_settings = replace(asked.task_settings, purpose="script", auto_restart=0)  # `_rules` has it
-        found = early_variables.of_script(args.target, args.is_module, {**os.environ, **task_settings.env})
-        task_settings = early_variables.obey(task_settings, found, options.values.get("keras"))
-        unknown = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
-        for text in early_variables.tell(unknown, again(args.target, args.is_module), set()):
+        target, is_module = args.target, args.is_module
+        program = Program(lambda: again(target, is_module), target=target, is_module=is_module)
+        for text in features.remarks(program, {**os.environ, **task_settings.env}, True, set()):
             say(text)
+        task_settings = features.adapt(program, task_settings, options.values.get("keras"))
         name = name_of(args.target, args.is_module)
         self._one_shot = OneShotTasks(self._shape, task_settings, self._rules, name=name)
 

@@ -13,6 +13,7 @@ Python code can do the same. Frames of tfmagic are cut out of what these methods
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Generator, Mapping
 from typing import Any
@@ -30,8 +31,8 @@ from tfmagic.clusters.cluster import Cluster
 from tfmagic.clusters.launch import kept_clusters
 from tfmagic.clusters.launch.cluster_options import OPTIONS, ShapeOptions, TaskOptions, values_in
 from tfmagic.clusters.launch.given_options import GivenOptions, other_than_default
+from tfmagic.clusters.launch.program import Program
 from tfmagic.errors import BackendError, ClusterSpecError
-from tfmagic.frontends import early_variables
 from tfmagic.frontends.notebook import (
     detached_cells,
     one_liners,
@@ -266,23 +267,22 @@ class NotebookClusters:
     def _start_for(
         self, plan: CellPlan, cluster: Cluster, asked: GivenOptions, goes_on: bool = True
     ) -> Generator[Starting, None, str]:
-        """Start a cluster as `start_shown`, under the variables that its cell sets before its imports.
-
-        Return the display id of its bar. If TensorFlow is imported already, the user is told once about each.
-        """
-        found = early_variables.of_cell(plan, cluster)
-        if not cluster.running:
-            cluster.task_settings = early_variables.obey(
-                cluster.task_settings, found, asked.values.get("keras")
-            )
-            found = {name: value for name, value in found.items() if value is early_variables.UNKNOWN}
+        """Start a cluster as `start_shown`, for a cell; return the display id of its bar."""
+        starts = not cluster.running
+        program = Program(lambda: self._restart_line(cluster, asked), plan.source)
+        environ = {**os.environ, **cluster.task_settings.env} if starts else cluster.imported_under
+        if starts:
+            keras = asked.values.get("keras")
+            cluster.task_settings = features.adapt(program, cluster.task_settings, keras)
         display_id = yield from self._start_steps(cluster, goes_on)
-        if found:
-            restart = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
-            line = " ".join(restart) + reports.naming(cluster.name)
-            for text in early_variables.tell(found, line, cluster.told_late):
-                notices.say(f"tfmagic: {text}")
+        for text in features.remarks(program, environ, starts, cluster.told_late):
+            notices.say(f"tfmagic: {text}")
         return display_id
+
+    def _restart_line(self, cluster: Cluster, asked: GivenOptions) -> str:
+        """Return the line that starts its tasks again; ``{}`` stands for a further option."""
+        words = ["%tfcluster restart", *self.shapes.get(cluster.name, asked).words, "{}"]
+        return " ".join(words) + reports.naming(cluster.name)
 
     def start_shown(self, cluster: Cluster) -> None:
         """Start a cluster, or wait for its start, with a progress bar."""

@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from tfmagic.clusters.launch.task_settings import TaskSettings
-from tfmagic.frontends import early_variables
-from tfmagic.frontends.early_variables import UNKNOWN, find, obey, of_script, tell
+from tfmagic.features.early_variables.reading import UNKNOWN, find, obey, of_script, tell
 from tfmagic.frontends.notebook.cell_source import prepare_cell
 
 LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -186,6 +185,6 @@ def test_modules_and_folders_are_read_in_the_order_in_which_they_run(tmp_path, m
 
 
 def test_neither_tensorflow_nor_the_program_is_imported():
-    code = "import sys; from tfmagic.frontends import early_variables; assert 'tensorflow' not in sys.modules"
+    code = "import sys; from tfmagic.features.early_variables import kernel; assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert early_variables.find(ast.parse("raise SystemExit\n"), {}) == {}
+    assert find(ast.parse("raise SystemExit\n"), {}) == {}

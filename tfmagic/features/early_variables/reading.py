@@ -9,8 +9,6 @@ functions that these call, with literal values. (What `tf.keras` is, TensorFlow 
 About other values, and about a cluster that runs already, `tell` says what to write instead.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import os
@@ -22,14 +20,9 @@ from dataclasses import dataclass, field, replace
 from importlib.machinery import PathFinder
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfmagic.backends.import_variables import is_read_at_import
 from tfmagic.clusters.launch.task_settings import TaskSettings, existing_folder
-
-if TYPE_CHECKING:
-    from tfmagic.clusters.cells.cell_plan import CellPlan
-    from tfmagic.clusters.cluster import Cluster
 
 _LEGACY_KERAS = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "True", "true")  # as TensorFlow compares
@@ -227,14 +220,6 @@ def obey(settings: TaskSettings, found: Mapping[str, object], keras: int | None)
         legacy = early.pop(_LEGACY_KERAS, None)
         keras = keras or (2 if legacy else None)
     return replace(settings, keras=keras or settings.keras, early=early)
-
-
-def of_cell(plan: CellPlan, cluster: Cluster) -> dict[str, object]:
-    """Return the variables that a cell sets before its imports, as `find`."""
-    if "env" not in plan.source:  # most cells
-        return {}
-    seen = cluster.imported_under if cluster.running else {**os.environ, **cluster.task_settings.env}
-    return find(ast.parse(plan.source), seen)
 
 
 def of_script(target: str, is_module: bool, environ: Mapping[str, str]) -> dict[str, object]:

@@ -1,0 +1,1 @@
+"""Environment variables that a program sets before it imports TensorFlow hold for this import."""
