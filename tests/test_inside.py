@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "tfmagic"
 PAGE = (ROOT / "docs" / "inside.md").read_text("utf-8")
 STARTS = {"Thread", "ThreadPoolExecutor", "Timer", "start_in_lasting_thread", "start_killed_with_us"}
-LESSONS = "frontends/course/"  # their code is that of the learner
+LESSONS = "features/course/"  # their code is that of the learner
 
 
 def section(title):

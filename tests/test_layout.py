@@ -15,7 +15,7 @@ BASE = {"errors", "protocol", "system"}
 ROOMS = {"tfrecord", "hdf5", "logdir"}
 WHOLE = {f"clusters.{name}" for name in ("cluster", "attaching", "decorator")}
 """What stands above the features, since it has their methods: `Cluster`, and what makes one."""
-ON_TOP = {"features.doctor", "features.report"}
+ON_TOP = {"features.doctor", "features.report", "features.course"}
 """Features that use the ways in: `Cluster`, options of lines, the command line."""
 MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "system": set(),
@@ -63,7 +63,7 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     },
     "features on top": BASE
     | {"runs", "backends", "task", "supervisor", "views", "clusters", "cluster", "frontends"},
-    "course": {"frontends"},
+    "course": {"features on top"},
     "server": {"runs", "system"},
     "pytest_plugin": {"backends", "cluster", "errors", "frontends", "system"},
     "__init__": {"errors", "protocol", "system", "clusters", "cluster", "frontends", "task"},

@@ -81,7 +81,7 @@ def test_a_wheel_from_the_checkout_is_complete(wheel):
         spec = json.loads(archive.read(kernel))
         placed = "data/etc/jupyter/jupyter_server_config.d/tfmagic.json"
         switch = json.loads(archive.read(next(n for n in names if n.endswith(placed))))
-    lesson = "frontends/course/notebooks/01-first-cluster.ipynb"
+    lesson = "features/course/notebooks/01-first-cluster.ipynb"
     for name in (
         "py.typed",
         "task/launcher.py",

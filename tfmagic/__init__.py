@@ -70,7 +70,7 @@ _LAZY = {
     "allow_other_machines": "tfmagic.task.tensorflow.loopback_only",
 }
 
-_SUBPACKAGES = ("course", "hdf5", "logdir", "multi_process_runner", "tfrecord")
+_SUBPACKAGES = ("hdf5", "logdir", "multi_process_runner", "tfrecord")
 
 
 def __getattr__(name: str) -> Any:
@@ -78,7 +78,9 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         linux_only.check()
         return getattr(import_module(_LAZY[name]), name)
-    if name in _SUBPACKAGES:
+    from tfmagic.system import features
+
+    if name in _SUBPACKAGES or features.has_door(name):
         return import_module(f"tfmagic.{name}")
     raise AttributeError(f"module 'tfmagic' has no attribute {name!r}")
 

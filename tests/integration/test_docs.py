@@ -47,7 +47,7 @@ ELSEWHERE = {
     ("docs/monitoring.md", "bash"): "server/test_server_extension.py",
     ("docs/monitoring.md", "text"): "server/test_server_extension.py",
     ("docs/teaching.md", "bash"): "environments/test_class.py",
-    ("docs/teaching.md", "python"): "course/test_exercises.py",
+    ("docs/teaching.md", "python"): "features/course/test_exercises.py",
     ("docs/quick-starts.md", "bash"): "backends/test_templates.py",
     ("docs/quick-starts.md", "python"): "backends/test_templates.py",
     ("docs/export.md", "bash"): "clusters/test_exported_runs.py",

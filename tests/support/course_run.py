@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
-from tfmagic.frontends.course.classroom import solutions, wrong_answers
+from tfmagic.features.course.classroom import solutions, wrong_answers
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 

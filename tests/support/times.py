@@ -23,7 +23,7 @@ KINDS = {
     "browsers": {"browser", "pages", "lab", "two_pages", "open_notebook"},
     "Ray nodes": {"ray_nodes", "nodes", "on_ray", "one_node", "hosts"},
     "other environments": {"tests/environments", "tests/front_ends"},
-    "lessons": {"lessons", "book", "tests/course", "tests/notebooks"},
+    "lessons": {"lessons", "book", "tests/features/course", "tests/notebooks"},
     "kernels": {"kernel", "kernels", "shared_kernel", "pair", "kernel_of_jupyter"},
     "commands and scripts": {"commands", "serve", "tool", "script"},
     "tasks": {"notebook", "shell", "cluster", "cluster_of_module", "open_cluster", "shared", "tasks", "two"},
@@ -34,7 +34,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def kind_of(item: pytest.Item) -> str:
     """Return what kind of processes a test starts."""
-    names = {*getattr(item, "fixturenames", ()), "/".join(item.nodeid.split("/")[:2])}
+    names = {
+        *getattr(item, "fixturenames", ()),
+        *("/".join(item.nodeid.split("/")[:parts]) for parts in (2, 3)),
+    }
     return next((kind for kind, known in KINDS.items() if names & known), "other processes")
 
 

@@ -151,7 +151,7 @@ def test_no_hint_names_a_magic_outside_of_a_notebook(speak):
 def test_only_what_notebooks_alone_show_spells_a_magic():
     """The rest builds a `Step`, which has other words in scripts, tests and shells."""
     package = Path(tfmagic.__file__).parent
-    in_notebooks = ("views/", "frontends/notebook/", "frontends/course/", "frontends/cli/")
+    in_notebooks = ("views/", "frontends/notebook/", "features/course/", "frontends/cli/")
     name_both = {"advice", "__init__", "task_context", "ipython_tracebacks", "reading"}
     for path in package.rglob("*.py"):
         if path.relative_to(package).as_posix().startswith(in_notebooks) or path.stem in name_both:

@@ -23,4 +23,5 @@ NAMES = (
     "debug",
     "doctor",
     "report",
+    "course",
 )

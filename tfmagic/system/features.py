@@ -16,6 +16,12 @@ def halves(half: str) -> tuple[ModuleType, ...]:
     return tuple(importlib.import_module(place) for place in places if importlib.util.find_spec(place))
 
 
+def has_door(name: str) -> bool:
+    """Check whether ``tfmagic.NAME`` is a feature's own module for users."""
+    is_feature = name in importlib.import_module("tfmagic.features").NAMES
+    return is_feature and importlib.util.find_spec(f"tfmagic.{name}") is not None
+
+
 def steps(purpose: str, *names: object) -> Iterator[Step]:
     """Yield the steps of features that serve a purpose, so that a message proposes none that is not there."""
     for half in halves("steps"):

@@ -245,27 +245,6 @@ what one means and what to do, without a network. Without a name it lists them."
         (("0", "printed"), ("1", "there is no such entry"), ("2", "bad usage")),
         everywhere=True,
     ),
-    "course": Page(
-        "copy the course into a folder",
-        "[--with-outputs | --format nbgrader|otter|slides] DIR",
-        """\
-The course has fourteen lessons as notebooks, of 25 to 40 minutes each: what a task is,
-collectives, sharding, parameter servers, failures, hangs, and the way to real machines.
-They ask you to predict what a cell does; so the copies have no output until you run them.
-Each has exercises with checks and hints. It needs JupyterLab: pip install "tfmagic[lab]".
-Nothing that is in the folder is replaced.
-
-With --format the lessons become assignments of a class, without solutions: each check
-gives a point. For nbgrader they are in DIR/source, with a configuration; for otter-grader
-each has a folder with its tests. DIR/solved has the right answers, for the teacher.
---format slides makes slides of them, which show an output one key press after its code.""",
-        (
-            ("course clusters", "make the folder clusters with the lessons"),
-            ("course class --format nbgrader", "make assignments for nbgrader"),
-        ),
-        (("0", "the lessons are there"), ("1", "they could not be copied"), ("2", "bad usage")),
-        everywhere=True,
-    ),
 }
 
 ENVIRONMENT = (

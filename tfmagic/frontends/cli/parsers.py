@@ -111,17 +111,6 @@ def make_parser(command: str) -> Parser:
             add("--minutes", type=_minutes, default=MINUTES, metavar="N", help=about)
         case "explain":
             add("name", nargs="?", default="", metavar="NAME", help="a short name (default: list them)")
-        case "course":
-            add("folder", metavar="DIR", help="the folder, which is made")
-            kinds = parser.add_mutually_exclusive_group()
-            kinds.add_argument(
-                "--with-outputs", action="store_true", help="for reading: cells show the output of a run"
-            )
-            kinds.add_argument(
-                "--format",
-                choices=("nbgrader", "otter", "slides"),
-                help="for a class: assignments that are graded, or slides",
-            )
         case "tfrecord":
             _add_tfrecord(parser)
         case _:

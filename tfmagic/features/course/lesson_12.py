@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 
 
 @exercise(

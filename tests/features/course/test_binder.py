@@ -9,7 +9,7 @@ import nbformat
 
 from tfmagic import course
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BINDER = ROOT / "binder"
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 
 
 @exercise(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from numbers import Integral
 from pathlib import Path
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect, expect_new, result_of
+from tfmagic.features.course.exercises import Answers, exercise, expect, expect_new, result_of
 
 _SQUARES = sorted(number * number for number in range(20))
 

@@ -1,6 +1,6 @@
 """Lesson 10: errors and debugging."""
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
+from tfmagic.features.course.exercises import Answers, exercise, expect, result_of
 
 
 @exercise(

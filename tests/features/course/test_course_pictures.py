@@ -13,7 +13,7 @@ from tfmagic import course
 
 FOLDER = course.lesson_files()[0].parent
 _SPEC = importlib.util.spec_from_file_location(
-    "course_pictures", Path(__file__).parents[2] / "scripts" / "course_pictures.py"
+    "course_pictures", Path(__file__).parents[3] / "scripts" / "course_pictures.py"
 )
 pictures = sys.modules.setdefault(_SPEC.name, importlib.util.module_from_spec(_SPEC))
 _SPEC.loader.exec_module(pictures)

@@ -17,12 +17,12 @@ from course_run import CourseRun, take
 from no_namespaces import without_namespaces
 
 from tfmagic import course
-from tfmagic.frontends.course.classroom import solutions
-from tfmagic.frontends.course.classroom import wrong_answers as plain_wrong_answers
-from tfmagic.frontends.course.exercises import find
+from tfmagic.features.course.classroom import solutions
+from tfmagic.features.course.classroom import wrong_answers as plain_wrong_answers
+from tfmagic.features.course.exercises import find
 
 _spec = importlib.util.spec_from_file_location(
-    "course_script", Path(__file__).parents[2] / "scripts" / "course.py"
+    "course_script", Path(__file__).parents[3] / "scripts" / "course.py"
 )
 record = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(record)

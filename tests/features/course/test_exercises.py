@@ -15,10 +15,10 @@ from snippets import snippets
 
 from tfmagic import course
 from tfmagic.errors import TfmagicError
+from tfmagic.features.course import classroom
+from tfmagic.features.course.exercises import EXERCISES, Answers, NotYet, find, result_of
+from tfmagic.features.course.lessons import read as read_lesson
 from tfmagic.frontends.cli import main
-from tfmagic.frontends.course import classroom
-from tfmagic.frontends.course.exercises import EXERCISES, Answers, NotYet, find, result_of
-from tfmagic.frontends.course.lessons import read as read_lesson
 
 
 @pytest.mark.parametrize("number", ["9", "1.99", "99.1", "a.b", ""])

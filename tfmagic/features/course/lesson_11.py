@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 from tfmagic.tfrecord import ShardDamaged, iterate
 
 

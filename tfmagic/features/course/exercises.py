@@ -146,9 +146,9 @@ def find(number: str) -> Exercise:
     match = _NUMBER.fullmatch(str(number))
     if match is not None:
         try:
-            import_module(f"tfmagic.frontends.course.lesson_{int(match[1]):02}")
+            import_module(f"tfmagic.features.course.lesson_{int(match[1]):02}")
         except ModuleNotFoundError as error:
-            if not str(error.name).startswith("tfmagic.frontends.course."):
+            if not str(error.name).startswith("tfmagic.features.course."):
                 raise
     if number not in EXERCISES:
         raise TfmagicError(

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfmagic.frontends.course.lessons import copy_beside, lesson_files, read, without_outputs, write
-from tfmagic.frontends.course.slides import make_slides
+from tfmagic.features.course.lessons import copy_beside, lesson_files, read, without_outputs, write
+from tfmagic.features.course.slides import make_slides
 
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 _CHECK = re.compile(r'tfmagic\.course\.check\("(\d+\.\d)"\)')

@@ -4,7 +4,7 @@ import os
 import struct
 from pathlib import Path
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect, expect_new, result_of
+from tfmagic.features.course.exercises import Answers, exercise, expect, expect_new, result_of
 
 _VALUES_OF_OTHER = struct.pack("<100f", *[2.0] * 100)
 _stayed: dict[tuple[Path, int], object] = {}  # the first results that were blamed for a file of worker-1

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfmagic.frontends.course.lessons import copy_beside, lesson_files, read, write
+from tfmagic.features.course.lessons import copy_beside, lesson_files, read, write
 
 _SECTIONS = re.compile(r"\n\n(?=## |\*\*Predict:\*\*)")
 _LINK = re.compile(r"\]\((\d\d-[\w-]+)\.ipynb\)")

@@ -8,21 +8,5 @@
 
 An exercise leaves its answer in variables of the notebook; a check reads nothing else. The notebooks are in
 `notebooks/course` of a checkout, and beside this module in an installation. A user reaches this package as
-`tfmagic.course`. It imports no code of clusters before it needs it.
+`tfmagic.course`. Nothing here imports code of clusters before it needs it.
 """
-
-from tfmagic.frontends.course.exercises import check, export, find_fault, hint, results
-from tfmagic.frontends.course.lessons import copy, lesson_files
-from tfmagic.frontends.course.machine import can_simulate_hosts, reset
-
-__all__ = [
-    "can_simulate_hosts",
-    "check",
-    "copy",
-    "export",
-    "find_fault",
-    "hint",
-    "lesson_files",
-    "reset",
-    "results",
-]

@@ -2,7 +2,7 @@
 
 import re
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 
 _X = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
 _NOISE = (0.3, -0.2, 0.1, -0.1, 1.5, -1.0, 0.5, -0.5)

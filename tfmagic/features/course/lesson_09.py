@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 
 
 @exercise(

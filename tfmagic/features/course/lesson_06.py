@@ -1,6 +1,6 @@
 """Lesson 6: parameter servers and the coordinator."""
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 
 
 @exercise(

@@ -3,7 +3,7 @@
 from numbers import Integral
 from typing import Any
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect
+from tfmagic.features.course.exercises import Answers, exercise, expect
 
 
 @exercise(

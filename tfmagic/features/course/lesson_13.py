@@ -1,6 +1,6 @@
 """Lesson 13: GPUs, and when to distribute at all."""
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
+from tfmagic.features.course.exercises import Answers, exercise, expect, result_of
 
 _ROWS = ((0, ((1, 2), (3, 4))), (2, ((5, 6), (7, 8))))  # of the matrix of 13.2, and where they begin
 

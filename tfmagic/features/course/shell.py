@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 from tfmagic.errors import TfmagicError
-from tfmagic.frontends import course
-from tfmagic.frontends.course import classroom
+from tfmagic.features.course import classroom, lessons
 
 
 def main(args: argparse.Namespace) -> int:
@@ -17,7 +16,7 @@ def main(args: argparse.Namespace) -> int:
         if args.format:
             print(classroom.MAKERS[args.format](folder))
             return 0
-        copies = course.copy(folder, with_outputs=args.with_outputs)
+        copies = lessons.copy(folder, with_outputs=args.with_outputs)
     except (OSError, TfmagicError) as error:
         reason = getattr(error, "strerror", None)  # of the system's own errors
         text = f"{folder} cannot be written ({reason}); choose another folder" if reason else error

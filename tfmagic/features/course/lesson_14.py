@@ -3,7 +3,7 @@
 import math
 from numbers import Real
 
-from tfmagic.frontends.course.exercises import Answers, exercise, expect, result_of
+from tfmagic.features.course.exercises import Answers, exercise, expect, result_of
 
 
 @exercise(
