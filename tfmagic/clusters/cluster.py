@@ -15,7 +15,7 @@ from typing import Any
 from tfmagic.backends.simulated.hosts import read_request
 from tfmagic.clusters.api.call_api import Calls
 from tfmagic.clusters.api.export_api import Exports
-from tfmagic.clusters.api.fault_api import Faults
+from tfmagic.clusters.api.host_api import Hosts
 from tfmagic.clusters.api.picture_api import Pictures
 from tfmagic.clusters.api.variable_api import Variables
 from tfmagic.clusters.launch import remote_hosts
@@ -25,7 +25,6 @@ from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.clusters.launch.startup import Progress, Start
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.running_cluster import RunningCluster
-from tfmagic.clusters.tools.fault_lab import FaultLab
 from tfmagic.clusters.tools.status import own_rows, status_rows
 from tfmagic.errors import ClusterSpecError
 from tfmagic.failures import root_cause, stacks
@@ -40,7 +39,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
+class Cluster(Calls, Variables, Hosts, Pictures, Exports, FeatureMethods):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
@@ -136,7 +135,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
         self.task_settings = task_settings or TaskSettings.of(own, request, simulated)
         self._namespace = check("namespace", namespace)
         self.widget_page: WidgetPage | None = None
-        self._latest = self._faults = None
+        self._latest = None
         self._beside = {}
         self._begun: Start | None = None
         self._lock = threading.RLock()
@@ -221,15 +220,13 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
         with self._lock:
             self._has_left = False
             if not self.running:
-                if self._faults is not None:
-                    self._faults.close()
                 supervisor, old = self._open(progress=progress).supervisor, dict.fromkeys(self.tasks, 0)
                 self._begun = Start(supervisor, old, self.setting("start_timeout_s"))
             return None if self._begun is None or self._begun.is_over else self._begun.shown_by(progress)
 
     def stop(self) -> None:
         """End every task; the logs stay on disk. Do nothing if the cluster does not run."""
-        for part in (self._faults, *self._beside.values(), self._latest):
+        for part in (*self._beside.values(), self._latest):
             if part is not None:
                 part.close()
 
@@ -273,7 +270,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
         """Send functions and variables again when they are needed: the tasks have deleted them."""
         self._running_cluster().cells.forget_names()
 
-    # -- failures; faults on purpose are in `fault_api` --
+    # -- failures --
 
     def interrupt(self, *tasks: str) -> None:
         """Interrupt the running cell as Ctrl-C does, on every task or only on these."""
@@ -345,7 +342,7 @@ class Cluster(Calls, Variables, Faults, Pictures, Exports, FeatureMethods):
         opened = RunningCluster(
             self.name, shape, settings, self.setting, self._main, self._lock, widget_page=page, **how
         )
-        self._latest, self._faults = opened, FaultLab(opened.supervisor, self.name, opened.hosts)
+        self._latest = opened
         return opened
 
     def _select(self, tasks: Iterable[str]) -> tuple[TaskId, ...]:

@@ -26,6 +26,7 @@ from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.serialization import exceptions, tracebacks
 from tfmagic.supervisor import stall_sentences
 from tfmagic.supervisor.state import CellState, Outcome
+from tfmagic.system import features
 from tfmagic.system.advice import Step, in_notebook
 from tfmagic.system.signal_handlers import name_signal
 
@@ -172,8 +173,8 @@ def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
         return hints.Hint(
             "host-cut-off",
             f"{hosts} {was} cut off from the others during this cell. "
-            f"{Step('heal')} joins what is still cut off; then make the strategy again. Should a task keep "
-            f"failing, {Step('restart')} gives new processes to all",
+            f"{features.propose('join hosts', '{} joins what is still cut off; then ')}make the strategy "
+            f"again. Should a task keep failing, {Step('restart')} gives new processes to all",
         )
     found = hints.find_hint(outcome.error)
     return found if found.name else notebook_hints.find_hint(outcome.error)

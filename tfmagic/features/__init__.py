@@ -21,6 +21,7 @@ NAMES = (
     "diff",
     "tensorboard",
     "debug",
+    "faults",
     "doctor",
     "report",
     "course",

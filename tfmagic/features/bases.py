@@ -5,12 +5,14 @@ Written out, so that an editor completes them. A feature without methods is not 
 
 from tfmagic.features.debug.methods import Debugging
 from tfmagic.features.diff.methods import Differences
+from tfmagic.features.faults.methods import Faults
 from tfmagic.features.tensorboard.methods import TensorBoards
 
 
 class FeatureMethods(
     Debugging,
     Differences,
+    Faults,
     TensorBoards,
 ):
     """The methods of all features."""

@@ -140,7 +140,7 @@ class ClusterLease:
         go back to, or does not answer.
         """
         cluster = self.cluster
-        if not cluster.running or cluster.faults.at_work:
+        if not cluster.running or cluster.is_disturbed:
             return False
         try:
             reasons = cluster.run(cleanup_after_tests.tidy, on="all", view="quiet", timeout=_CLEANUP_S)

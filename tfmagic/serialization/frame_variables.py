@@ -49,7 +49,7 @@ class RemoteLocal:
             raise AttributeError(name)
         raise AttributeError(
             f"this {self.type_name} stayed on its task, here is only its text"
-            + "".join(f"; {step} opens a debugger there" for step in features.steps("look inside", "TASK"))
+            f"{features.propose('look inside', '; {} opens a debugger there', 'TASK')}"
         )
 
 

@@ -37,7 +37,7 @@ from tfmagic.supervisor.state import (
     with_cell,
     with_task,
 )
-from tfmagic.system.advice import Step
+from tfmagic.system import features
 
 # A task that only waits, with TensorFlow's servers and heartbeats in it, was measured at 0.004 to 0.006
 # of a core (2.21, up to 109 threads); a clock tick is 0.01 s.
@@ -242,7 +242,7 @@ def _activity(
     still_s = max((now if state.observed_at is None else state.observed_at) - last.at, 0.0)
     inside, wait = ("", Wait.NONE) if last.place is None else (last.place.inside, last.place.wait)
     if last.stopped:
-        note = f"its process is stopped (SIGSTOP); {Step('resume', task)} lets it go on"
+        note = f"its process is stopped (SIGSTOP){features.propose('let go on', '; {} lets it go on', task)}"
         return TaskActivity(Doing.STALLED, Reason.STOPPED, "", note, still_s)
     if (meeting := meetings.get(task)) is not None:
         barrier, note = meeting

@@ -27,3 +27,8 @@ def steps(purpose: str, *names: object) -> Iterator[Step]:
     for half in halves("steps"):
         if purpose in half.STEPS:
             yield Step(half.STEPS[purpose], *names)
+
+
+def propose(purpose: str, text: str, *names: object) -> str:
+    """Return the part of a message that proposes such a step, ``{}`` in it; "" if there is none."""
+    return "".join(text.format(step) for step in steps(purpose, *names))

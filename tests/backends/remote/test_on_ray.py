@@ -7,23 +7,23 @@ import sys
 import threading
 
 import pytest
-import test_faults_on_tasks
 import test_strategies
 from features.diff.test_diff import (  # noqa: F401
     test_a_variable_is_compared_over_tasks,
+)
+from features.faults import test_faults_on_tasks
+from features.faults.test_faults_on_tasks import (  # noqa: F401
+    test_a_crash_on_purpose_is_told_as_one,
+    test_a_fault_can_come_while_a_cell_runs,
+    test_a_flood_costs_nothing_but_its_bytes,
+    test_a_stopped_task_dies_with_its_cluster,
+    two,
 )
 from features.profile.test_profile import test_the_task_that_the_others_wait_for_is_the_straggler  # noqa: F401
 from test_detached import (  # noqa: F401 - collected here, too
     flag,
     test_interrupt_ends_a_detached_cell,
     test_wait_raises_the_first_exception_when_all_cells_have_ended_and_the_next_wait_the_next,
-)
-from test_faults_on_tasks import (  # noqa: F401
-    test_a_crash_on_purpose_is_told_as_one,
-    test_a_fault_can_come_while_a_cell_runs,
-    test_a_flood_costs_nothing_but_its_bytes,
-    test_a_stopped_task_dies_with_its_cluster,
-    two,
 )
 from test_magic import (  # noqa: F401
     test_a_log_that_grows_between_cells_is_bounded_too_and_later_cells_warn,

@@ -1,6 +1,6 @@
 """What the parts of `Cluster`'s interface have in common: the running cluster, if there is one.
 
-ClusterBase ←── Calls, Variables, Faults, Pictures, Exports; those of features ←── Cluster
+ClusterBase ←── Calls, Variables, Hosts, Pictures, Exports; those of features ←── Cluster
 """
 
 import threading
@@ -18,8 +18,12 @@ from tfmagic.protocol.commands import CellKind
 from tfmagic.system.advice import Step
 
 
-class Closable(Protocol):
+class Beside(Protocol):
     """What a feature lets run beside a cluster."""
+
+    @property
+    def at_work(self) -> bool:
+        """Whether who uses the cluster next would notice it in the tasks."""
 
     def close(self) -> object:
         """End it. Do nothing if it has ended."""
@@ -31,7 +35,7 @@ class ClusterBase(ABC):
     name: str
     tasks: tuple[TaskId, ...]
     _latest: RunningCluster | None  # the present one, or the last one
-    _beside: dict[str, Closable]  # by the name of its feature; the end of the cluster ends it
+    _beside: dict[str, Beside]  # by the name of its feature; the end of the cluster ends it
     _lock: threading.RLock
     _has_left = False  # a ``with`` block has ended, and the cluster was not started since
 
@@ -47,6 +51,13 @@ class ClusterBase(ABC):
     def running(self) -> bool:
         """True after `start` and before `stop`."""
         return self._latest is not None and self._latest.processes.running
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if something on purpose disturbs the tasks: a fault, or a link that was changed."""
+        hosts = self._running_cluster().hosts
+        is_changed = hosts is not None and hosts.has_changed
+        return is_changed or any(part.at_work for part in self._beside.values())
 
     def _running_cluster(self) -> RunningCluster:
         if self._latest is None or not self._latest.processes.running:

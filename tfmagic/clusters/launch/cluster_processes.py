@@ -23,6 +23,7 @@ from tfmagic.protocol.events import LaunchRequested
 from tfmagic.supervisor.restarts import must_rejoin
 from tfmagic.supervisor.state import ALIVE, Phase
 from tfmagic.supervisor.supervisor import Supervisor
+from tfmagic.system import features
 from tfmagic.system.advice import Step
 from tfmagic.system.usage import Usage, is_paused
 
@@ -174,8 +175,8 @@ class ClusterProcesses:
         paused = [task.name for task in self.tasks if self._is_paused(task)]
         if paused:
             raise TfmagicError(
-                f"the tasks need new addresses, and {', '.join(paused)} is stopped (SIGSTOP):  "
-                f"{Step('resume', *paused)}"
+                f"the tasks need new addresses, and {', '.join(paused)} is stopped (SIGSTOP)"
+                f"{features.propose('let go on', ':  {}', *paused)}"
             )
         cells = self.supervisor.state.cells.values()
         if busy := sorted({task.name for cell in cells for task in cell.waiting_for}):

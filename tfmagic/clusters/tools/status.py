@@ -15,8 +15,7 @@ from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.state import Phase
 from tfmagic.supervisor.supervisor import Supervisor
-from tfmagic.system import files
-from tfmagic.system.advice import Step
+from tfmagic.system import features, files
 from tfmagic.system.usage import Usage, read_memory
 
 _SCHEMA = 1
@@ -130,7 +129,8 @@ def _injured(task: TaskId, doing: str, note: str, factor: float, is_paused: bool
     if factor > 1:
         return doing, f"{factor:g} times slower on purpose{'; ' if note else ''}{note}"
     if is_paused and doing != Doing.STALLED:
-        return Doing.PAUSED.value, f"stopped (SIGSTOP); {Step('resume', task)} lets it go on"
+        advice = features.propose("let go on", "; {} lets it go on", task)
+        return Doing.PAUSED.value, f"stopped (SIGSTOP){advice}"
     return doing, note
 
 

@@ -41,7 +41,7 @@ def hint_of(trained: Sequence[tuple[str, bytes]]) -> list[str]:
     differ = [name for name, sample in trained if samples_differ(trained[0][1], sample)]
     if not differ:
         return []
-    compare = in_notebook("".join(f"; {step} compares a model" for step in features.steps("compare", "NAME")))
+    compare = in_notebook(features.propose("compare", "; {} compares a model", "NAME"))
     return [
         f"hint: fit has left different weights on {trained[0][0]} and {', '.join(differ)}: all tasks add "
         "equal gradients to the weights that they have, so these differed before. Load or set weights on all "

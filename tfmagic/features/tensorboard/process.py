@@ -69,6 +69,10 @@ class TensorBoardProcess:
     def running(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def at_work(self) -> bool:
+        return False  # no task notices it
+
     def answers(self) -> bool:
         """Check whether it answers within 5 s: a stopped or stuck TensorBoard still has its port."""
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,7 +1,7 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`, `line_faults`,
-`line_pictures` and `line_export`, and in modules ``lines`` of features.
+`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`, `line_pictures` and
+`line_export`, and in modules ``lines`` of features.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _interrupt(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
 @line_command("revive", "restart dead tasks; the others keep their variables", TASKS)
 def _revive(magics: NotebookClusters, name: str, tasks: list[str]) -> None:
     cluster = magics.running(name)
-    revived, late = cluster.revive(*tasks), cluster.faults.asked_to_end
+    revived, late = cluster.revive(*tasks), reports.asked_to_end(cluster)
     if revived:
         message = f"{', '.join(revived)} came back, without variables; make strategies again"
     elif late:

@@ -1,4 +1,4 @@
-"""The commands of ``%tfcluster`` that only show: the state, output and failures of a cluster or a run.
+"""The commands of ``%tfcluster`` that show the state, output, failures and network of a cluster or a run.
 
 `tfmagic.clusters.api.lines` says how to add one.
 """
@@ -36,6 +36,19 @@ if TYPE_CHECKING:
     from tfmagic.frontends.notebook.magic import NotebookClusters
 
 _JSON = flag("--json", "print JSON, for programs", dest="plain")
+
+
+@line_command(
+    "network",
+    "show the links of simulated hosts, or change them:  network [HOST] RATE[,LATENCY[,LOSS]] , or off",
+    option("words", "[HOST] LINK", "such as 100mbit, host-1 1gbit,0.5ms or off", nargs="*"),
+)
+def _network(magics: NotebookClusters, name: str, words: list[str]) -> None:
+    cluster = magics.running(name)
+    if words:
+        *hosts, link = words
+        cluster.network(link, *hosts)
+    reports.report(name, reports.links(cluster))
 
 
 @line_command(

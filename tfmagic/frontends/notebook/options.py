@@ -10,9 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import keyword
-import re
 import shlex
-import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
@@ -84,31 +82,6 @@ class Parser(argparse.ArgumentParser):
 
 
 # -- types of arguments ----------------------------------------------------------------------------
-
-
-def parse_factor(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a factor; write 1 to 100") from None
-
-
-def parse_bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kMG]?)(i?)B?", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes; write 1000000, 200MB or 1GiB")
-    base = 1024 if found[3] else 1000
-    return int(float(found[1]) * base ** " kMG".index(found[2] or " "))
-
-
-def parse_signal(text: str) -> int:
-    name = text.upper().removeprefix("SIG")
-    try:
-        return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[f"SIG{name}"])
-    except (KeyError, ValueError):
-        raise argparse.ArgumentTypeError(
-            f"there is no signal {text!r}; write KILL, TERM, SEGV, ..."
-        ) from None
 
 
 def parse_variables(text: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfmagic.clusters.cells.job import Job
     from tfmagic.clusters.cluster import Cluster
 
+_DEADLY = {signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL}
 RUNS_HEADER = ("notebook", "run", "cluster", "shape", "cell", "started", "state", "duration")
 
 
@@ -119,45 +120,11 @@ def interruption(cluster: Cluster, chosen: Sequence[TaskId], detached: Iterable[
     return text + "".join(dict.fromkeys(sentences))  # those that are queued say the same
 
 
-def injury(cluster: Cluster, kind: str, pids: Mapping[TaskId, int], amount: float) -> str:
-    """Describe what a fault has done to the tasks, and how to undo it.
-
-    Args:
-        pids: The tasks, with their processes before it.
-    """
-    names, words = names_of(pids), " ".join(task.name for task in pids)
-    match kind:
-        case "pause":
-            return f"paused {names} (SIGSTOP); %tfcluster resume {words} continues"
-        case "resume":
-            return f"continued {names} (SIGCONT)"
-        case "slow" if amount == 1:
-            return f"{names} at full speed again"
-        case "slow":
-            return f"made {names} {amount:g} times slower; %tfcluster slow {words} 1 ends that"
-        case "flood":
-            each = f"{int(amount):,} bytes ({format_bytes(amount)})"
-            return f"{names}: {each}{' each' if len(pids) > 1 else ''} on the way to the error stream"
+def asked_to_end(cluster: Cluster) -> list[TaskId]:
+    """Return the tasks that caught a signal which ends others, and run on."""
     state = cluster.state
-    living = [task for task, pid in pids.items() if state is not None and state.tasks[task].pid == pid]
-    ended = [task for task in pids if task not in living]
-    parts = [f"sent {signal.Signals(signal.SIGTERM if kind == 'preempt' else int(amount)).name} to {names}"]
-    if ended:
-        parts.append(f"{names_of(ended)} ended; %tfcluster revive gives new processes")
-    if living:
-        parts.append(f"{names_of(living)} did not end by it, and can save and go on")
-    return "; ".join(parts)
-
-
-def partition(cluster: Cluster, kind: str, hosts: Sequence[str]) -> str:
-    """Return which hosts were cut off or joined again, with their tasks, and the next step."""
-    places = cluster.simulated_hosts()
-    if not hosts:
-        return "these hosts are cut off already" if kind == "partition" else "no host was cut off"
-    named = ", ".join(f"{host} ({names_of(places.tasks_on([host]))})" for host in hosts)
-    if kind == "heal":
-        return f"joined {named} to the others again"
-    return f"cut {named} off from the others; %tfcluster heal {' '.join(hosts)} joins again"
+    tasks = state.tasks.items() if state is not None else ()
+    return [task for task, seen in tasks if seen.pid and not _DEADLY.isdisjoint(seen.signals)]
 
 
 def links(cluster: Cluster) -> str:

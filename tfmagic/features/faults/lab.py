@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import psutil
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
-from tfmagic.clusters.tools import fault_plan
-from tfmagic.clusters.tools.fault_plan import DEFAULT_KINDS, Fault
 from tfmagic.errors import ClusterSpecError, TfmagicError
+from tfmagic.features.faults import plan as plans
+from tfmagic.features.faults.plan import DEFAULT_KINDS, Fault
 from tfmagic.protocol.cluster_spec import TaskId, select
 from tfmagic.protocol.events import Cause, FloodAsked, HostCutOff, SignalAsked, TasksSlowed
-from tfmagic.supervisor.state import Phase
+from tfmagic.supervisor.state import ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import usage
 from tfmagic.system.advice import Step
@@ -57,9 +57,20 @@ class FaultLab:
         self._slow_or_stopped: dict[TaskId, float] = {}  # these, and those that the brake has not continued
         self._paused: set[TaskId] = set()  # with `pause`: the brake does not continue them
         self._brake: threading.Thread | None = None
-        self._asked: dict[TaskId, int] = {}  # attempts that were asked to end
         self._lock = threading.Lock()
         supervisor.on_end(self._end_threads)
+
+    def is_of(self, supervisor: Supervisor) -> bool:
+        """Check whether its tasks are those of this supervisor."""
+        return self._supervisor is supervisor
+
+    def tasks_on(self, host: str) -> Sequence[TaskId]:
+        """Return the tasks of a simulated host."""
+        return require_hosts(self._hosts).tasks_on([host])
+
+    def pids(self, tasks: Iterable[TaskId]) -> dict[TaskId, int]:
+        """Return the present process of each task; 0 for none."""
+        return {task: self._supervisor.state.tasks[task].pid for task in tasks}
 
     def select(self, tasks: Sequence[str]) -> tuple[TaskId, ...]:
         """Return the tasks of selectors that have a process."""
@@ -73,7 +84,7 @@ class FaultLab:
 
     def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
         """Crash the present processes with a signal, and wait until those that it ends have ended."""
-        fault_plan.check_signal(signal_number)
+        plans.check_signal(signal_number)
         self._end(self.select(tasks), signal_number)
 
     def pause(self, *tasks: str) -> None:
@@ -99,19 +110,13 @@ class FaultLab:
         """
         self._end(self.select(tasks), signal.SIGTERM)
 
-    @property
-    def asked_to_end(self) -> tuple[TaskId, ...]:
-        """The tasks that caught the signal of `preempt` or `kill`, and run on."""
-        alive = {task: seen.attempt for task, seen in self._supervisor.state.tasks.items() if seen.pid}
-        return tuple(task for task, attempt in self._asked.items() if alive.get(task) == attempt)
-
     def slow(self, task: str, factor: float) -> None:
         """Let tasks compute for only 1/factor of the time; a factor of 1 ends that."""
         self._slow(self.select((task,)), factor)
 
     def flood(self, task: str, size_bytes: int) -> None:
         """Let tasks write this many bytes to their error stream, below Python."""
-        fault_plan.check_bytes(size_bytes)
+        plans.check_bytes(size_bytes)
         for chosen in self.select((task,)):
             self._supervisor.ask(FloodAsked(chosen, size_bytes))
 
@@ -150,7 +155,7 @@ class FaultLab:
 
         A killed task stays dead unless the cluster restarts it. Former chaos ends.
         """
-        plan = fault_plan.draw_plan(seed, select(on, self._supervisor.state.tasks), seconds, every_s, kinds)
+        plan = plans.draw_plan(seed, select(on, self._supervisor.state.tasks), seconds, every_s, kinds)
         self._end_plans(self._chaos)
         self._chaos = (self.unleash(plan, Cause.CHAOS),)
         return plan
@@ -185,6 +190,8 @@ class FaultLab:
     @property
     def at_work(self) -> bool:
         """True if a task is paused or slowed, a host cut off, a link changed, or faults are still to come."""
+        if self._closed.is_set():
+            return False
         is_changed = self._hosts is not None and self._hosts.has_changed
         with self._lock:
             return bool(self._paused or self._slowed or is_changed or any(t.is_alive() for t in self._plans))
@@ -236,13 +243,14 @@ class FaultLab:
         limit_s = _KILLED_S if here or number == signal.SIGKILL else _ELSEWHERE_S
         ended = [task for task, pid in pids.items() if (_ends(pid, number) if here else number in _DEADLY)]
         attempts = {task: state.tasks[task].attempt for task in ended}
-        if number in _DEADLY:
-            self._asked.update({task: state.tasks[task].attempt for task in pids})
         self._send(tasks, number)
-        self._supervisor.wait_for(
-            lambda s: all(s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items()),
-            limit_s,
-        )
+
+        def is_over(s: ClusterState) -> bool:
+            have_ended = (s.tasks[t].attempt > n or not s.tasks[t].pid for t, n in attempts.items())
+            is_noted = (s.tasks[t].pid != pid or number in s.tasks[t].signals for t, pid in pids.items())
+            return all(have_ended) and all(is_noted)
+
+        self._supervisor.wait_for(is_over, limit_s)
 
     def _wait_until(self, tasks: Iterable[TaskId], is_paused: bool) -> None:
         """Wait until the processes have taken a signal, which a busy machine gives to them later."""
@@ -256,7 +264,7 @@ class FaultLab:
                     time.sleep(_LOOK_S)
 
     def _slow(self, tasks: Iterable[TaskId], factor: float) -> None:
-        fault_plan.check_factor(factor)
+        plans.check_factor(factor)
         with self._lock:
             for task in tasks:
                 if factor == 1:

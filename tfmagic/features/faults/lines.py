@@ -1,25 +1,46 @@
-"""The commands of ``%tfcluster`` for faults on purpose, and for the network of simulated hosts.
+"""The commands of ``%tfcluster`` for faults on purpose; `lab` has what they do."""
 
-See `tfmagic.clusters.tools.fault_lab` for what they do, and `tfmagic.clusters.api.lines` for how to add one.
-"""
-
-from __future__ import annotations
-
+import argparse
 import functools
+import re
 import signal
-from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.api.lines import flag, line_command, option
+from tfmagic.clusters.api.lines import Notebook, flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
-from tfmagic.clusters.tools.fault_plan import DEFAULT_KINDS, KINDS
+from tfmagic.features.faults import words
+from tfmagic.features.faults.methods import Faults
+from tfmagic.features.faults.plan import DEFAULT_KINDS, KINDS
 from tfmagic.frontends.notebook import reports
-from tfmagic.frontends.notebook.options import parse_bytes, parse_factor, parse_signal, parse_variables
+from tfmagic.frontends.notebook.options import parse_variables
 from tfmagic.protocol.cluster_spec import select
 
-if TYPE_CHECKING:
-    from tfmagic.frontends.notebook.magic import NotebookClusters
+
+def _parse_factor(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a factor; write 1 to 100") from None
+
+
+def _parse_bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kMG]?)(i?)B?", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes; write 1000000, 200MB or 1GiB")
+    base = 1024 if found[3] else 1000
+    return int(float(found[1]) * base ** " kMG".index(found[2] or " "))
+
+
+def _parse_signal(text: str) -> int:
+    name = text.upper().removeprefix("SIG")
+    try:
+        return int(signal.Signals(int(text)) if text.isdigit() else signal.Signals[f"SIG{name}"])
+    except (KeyError, ValueError):
+        raise argparse.ArgumentTypeError(
+            f"there is no signal {text!r}; write KILL, TERM, SEGV, ..."
+        ) from None
+
 
 _AFTER = (
     option("tasks", "TASK", "tasks, by selector", nargs="+"),
@@ -28,13 +49,13 @@ _AFTER = (
 _HOSTS = "hosts, or tasks for their hosts"
 _CUT = (option("tasks", "HOST|TASK", _HOSTS, nargs="+"), _AFTER[1])
 _JOIN = (option("tasks", "HOST|TASK", _HOSTS, nargs="*"), _AFTER[1])
-_FACTOR = option("amount", "FACTOR", "1 to 100", type=parse_factor)
-_BYTES = option("amount", "BYTES", "such as 1000000, 200MB, 1GB", type=parse_bytes)
-_SIGNAL = option("--signal", "S", "default: KILL", dest="amount", type=parse_signal, default=signal.SIGKILL)
+_FACTOR = option("amount", "FACTOR", "1 to 100", type=_parse_factor)
+_BYTES = option("amount", "BYTES", "such as 1000000, 200MB, 1GB", type=_parse_bytes)
+_SIGNAL = option("--signal", "S", "default: KILL", dest="amount", type=_parse_signal, default=signal.SIGKILL)
 
 
 def _injure(
-    kind: str, magics: NotebookClusters, name: str, tasks: list[str], after: float | None, amount: float = 0
+    kind: str, magics: Notebook[Faults], name: str, tasks: list[str], after: float | None, amount: float = 0
 ) -> None:
     cluster = magics.running(name)
     lab = cluster.faults
@@ -44,12 +65,11 @@ def _injure(
             print(f"tfmagic: in {after:g} s: {kind} {', '.join(hit)}")
             return
         if kind in ("partition", "heal"):
-            reports.report(name, reports.partition(cluster, kind, getattr(lab, kind)(*tasks)))
+            reports.report(name, words.partition(lab, kind, getattr(lab, kind)(*tasks)))
             return
-        state = cluster.state
         chosen = lab.select(tasks)
         gone = [task for task in select(tasks, cluster.tasks) if task not in chosen]
-        pids = {task: state.tasks[task].pid if state else 0 for task in chosen}
+        pids = lab.pids(chosen)
         if kind == "kill":
             lab.kill(*tasks, signal_number=int(amount))
         elif kind in ("slow", "flood"):
@@ -59,9 +79,10 @@ def _injure(
     except ValueError as error:
         raise UsageError(f"%tfcluster {kind}: {error}") from None
     dead = f"; {reports.names_of(gone)} had no process" if gone else ""
-    reports.report(name, reports.injury(cluster, kind, pids, amount) + dead)
+    reports.report(name, words.injury(kind, pids, lab.pids(pids), amount) + dead)
 
 
+_place = "export"
 for _kind, _summary, _options in (
     ("kill", "let tasks crash: kill them, or signal them (--signal TERM)", (*_AFTER, _SIGNAL)),
     ("pause", "let tasks hang: stop them (SIGSTOP) until resume", _AFTER),
@@ -76,7 +97,8 @@ for _kind, _summary, _options in (
     ("slow", "make tasks slower:  slow TASK FACTOR ; 1 ends it", (*_AFTER, _FACTOR)),
     ("flood", "let tasks write to their error stream:  flood TASK BYTES , such as 200MB", (*_AFTER, _BYTES)),
 ):
-    line_command(_kind, _summary, *_options)(functools.partial(_injure, _kind))
+    line_command(_kind, _summary, *_options, after=_place)(functools.partial(_injure, _kind))
+    _place = _kind
 
 
 @line_command(
@@ -88,9 +110,10 @@ for _kind, _summary, _options in (
     option("--faults", "A,B", f"kinds, of {', '.join(KINDS)}", type=parse_variables, default=DEFAULT_KINDS),
     option("--on", "SELECTOR", "tasks that the faults can hit", default="all"),
     flag("--stop", "end the faults"),
+    after=_place,
 )
 def _chaos(
-    magics: NotebookClusters,
+    magics: Notebook[Faults],
     name: str,
     *,
     seed: int,
@@ -112,16 +135,3 @@ def _chaos(
     print(f"tfmagic: chaos with seed {seed}, {len(plan)} faults; %tfcluster chaos --stop ends it")
     for step in plan:
         print(f"  {step}")
-
-
-@line_command(
-    "network",
-    "show the links of simulated hosts, or change them:  network [HOST] RATE[,LATENCY[,LOSS]] , or off",
-    option("words", "[HOST] LINK", "such as 100mbit, host-1 1gbit,0.5ms or off", nargs="*"),
-)
-def _network(magics: NotebookClusters, name: str, words: list[str]) -> None:
-    cluster = magics.running(name)
-    if words:
-        *hosts, link = words
-        cluster.network(link, *hosts)
-    reports.report(name, reports.links(cluster))

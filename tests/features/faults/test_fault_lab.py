@@ -3,7 +3,7 @@
 import pytest
 from IPython.core.error import UsageError
 
-from tfmagic.clusters.tools.fault_plan import KINDS, Fault, draw_plan
+from tfmagic.features.faults.plan import KINDS, Fault, draw_plan
 from tfmagic.frontends.notebook.options import parse_line
 from tfmagic.frontends.notebook.whole import COMMAND_MODULES  # noqa: F401
 from tfmagic.protocol.cluster_spec import TaskId

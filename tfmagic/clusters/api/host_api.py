@@ -1,29 +1,13 @@
-"""Faults on purpose, and the network of simulated hosts: methods of `Cluster`."""
-
-import signal
+"""Simulated hosts and their network: methods of `Cluster`."""
 
 from tfmagic.backends.simulated.hosts import SimulatedHosts, require_hosts
 from tfmagic.backends.simulated.links import parse_link
 from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.launch.checks import check
-from tfmagic.clusters.tools.fault_lab import FaultLab
 
 
-class Faults(ClusterBase):
-    """The methods that injure tasks, and change the links between hosts."""
-
-    _faults: FaultLab | None
-
-    @property
-    def faults(self) -> FaultLab:
-        """Crashes, hangs, slowness, preemption, floods and chaos, on purpose."""
-        self._running_cluster()
-        assert self._faults is not None  # made by `start`
-        return self._faults
-
-    def kill(self, *tasks: str, signal_number: int = signal.SIGKILL) -> None:
-        """Crash task processes with a signal. See `faults` for other faults."""
-        self.faults.kill(*tasks, signal_number=signal_number)
+class Hosts(ClusterBase):
+    """The methods that show simulated hosts, and change the links between them."""
 
     def network(self, link: str, *hosts: str) -> tuple[str, ...]:
         """Give simulated hosts, all by default, another link, also while a cell runs; return their names.

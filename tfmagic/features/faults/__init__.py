@@ -1,0 +1,1 @@
+"""Faults on purpose: ``%tfcluster kill``, ``pause``, ``chaos`` and so on, and `Cluster.faults`."""
