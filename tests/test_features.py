@@ -24,6 +24,8 @@ from tfmagic.frontends.notebook import whole
 from tfmagic.clusters.api.lines import COMMANDS
 assert whole.COMMAND_MODULES and "%tfcluster COMMAND" in whole.overview()
 assert NAME not in COMMANDS and not hasattr(tfmagic.Cluster, NAME)
+from tfmagic.frontends.cli import parsers
+assert NAME not in parsers.PAGES and parsers.overview()
 with tfmagic.Cluster(workers=2) as cluster:
     print(sorted(cluster.run(lambda: tfmagic.current_task().name).values()))
     print({tfmagic.__file__, *cluster.run(lambda: tfmagic.__file__).values()})

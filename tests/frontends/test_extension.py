@@ -64,7 +64,7 @@ def test_loading_imports_little():
         "numpy",
         "tensorflow",
         "tfmagic.clusters.cluster",
-        "tfmagic.features.doctor",
+        "tfmagic.features.doctor.checks",
         "tfmagic.frontends.notebook.magic",
         "tfmagic.frontends.notebook.options",
         "tfmagic.serialization.pickling",
