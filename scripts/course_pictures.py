@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfmagic.runs.doing import Doing
 from tfmagic.views.palette import AMBER, BLUE, FAINT, GREEN, GREY, LINE, TEAL, Tone, tone_of
-from tfmagic.views.pictures.scene import MARGIN, MONO, Box, Scene
+from tfmagic.views.scene import MARGIN, MONO, Box, Scene
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks" / "course"
 

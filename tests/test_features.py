@@ -1,6 +1,7 @@
 """The features of `tfmagic.features` can be taken away: nothing else names them, and the rest works."""
 
 import ast
+import copy
 import functools
 import os
 import random
@@ -14,6 +15,11 @@ import pytest
 
 import tfmagic
 from tfmagic import features
+from tfmagic.clusters.api.lines import COMMANDS
+from tfmagic.clusters.cells.results import TaskResults
+from tfmagic.frontends.notebook.whole import COMMAND_MODULES
+from tfmagic.system.advice import Step
+from tfmagic.system.features import halves, propose
 
 PACKAGE = Path(tfmagic.__file__).parent
 ROOMS = PACKAGE / "features"
@@ -73,6 +79,22 @@ def take_bases_away(bases, name):
         bases.write_text(
             re.sub(rf"^    {imported[1]},\n", "", text.replace(imported[0], ""), flags=re.MULTILINE)
         )
+
+
+def test_a_message_proposes_only_steps_that_are_there():
+    assert propose("compare", "; {} compares", "NAME") == f"; {Step('diff', 'NAME')} compares"
+    assert propose("what no feature does", "; {} does it") == ""
+    assert COMMAND_MODULES
+    for half in halves("steps"):
+        assert set(half.STEPS.values()) <= COMMANDS.keys(), half
+
+
+def test_results_have_what_features_find_and_no_other_name():
+    found = TaskResults({}, {}, {}, run=None, times=None, found={"profile": None, "more": 3})
+    assert found.more == 3 and found.profile is None and "more" in dir(found)
+    assert copy.copy(found).more == 3
+    with pytest.raises(AttributeError, match="TaskResults has no attribute 'mode'"):
+        _ = found.mode
 
 
 TRIED = random.Random(os.environ.get("TEST_SEED", "0")).choice(features.NAMES)  # the others are soaked

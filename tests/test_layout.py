@@ -21,6 +21,9 @@ ON_TOP = (
     "features.course",
     "features.faults.lines",
     "features.faults.words",
+    "features.pictures.lines",
+    "features.pictures.pages",
+    "features.pictures.shell",
 )
 """Features that use the ways in: `Cluster`, options of lines, the command line."""
 MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
@@ -46,6 +49,7 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
         "runs",
         "backends",
         "supervisor",
+        "failures",
         "views",
         "task",
         "clusters",
@@ -258,7 +262,6 @@ LONG = {  # functions of more than 40 lines of code, and why a cut would not mak
     "clusters/cluster.py:__init__": "half of it is the signature, which is the interface",
     "clusters/running_cluster.py:__init__": "the wiring of the parts, in one place",
     "backends/remote/backend.py:__init__": "the wiring of the driver, in one place",
-    "frontends/cli/parsers.py:make_parser": "a flat table of options",
     "supervisor/lifecycle.py:apply": "a flat match of events",
     "supervisor/story_words.py:_seen": "a flat match of events",
     "tfrecord/reading.py:read_shards": "half of it is the signature, which is the interface",

@@ -35,7 +35,7 @@ NOT_RUN = {
     "kernel ── driver process ──→ Ray": "is a drawing",
     "Jupyter server ──→ template": "is a drawing",
     "-    opened = cluster._open(": "is a change that was made",
-    "cluster default: cell [3] on 3 tasks": "its times differ; tests/clusters/test_pictures.py has such a cell",
+    "cluster default: cell [3] on 3 tasks": "its times differ; tests/features/pictures/test_pictures.py has such a cell",
     "worker-0 and worker-2 wait in all_reduce": "takes ten seconds; tests/supervisor/test_stalls.py has the sentence",
 }
 ELSEWHERE = {

@@ -35,7 +35,7 @@ _SHARED = {  # what the files of a group share, and would each start again
         *(
             "integration/test_notebook_errors",
             "serialization/test_captured_values",
-            "clusters/test_pictures",
+            "features/pictures/test_pictures",
         ),
         *("integration/test_log_folders", "views/test_logged_cells", "views/test_hosted_pages"),
         *("clusters/test_interrupted_starts", "task/test_settings_on_tasks"),

@@ -16,7 +16,7 @@ from tfmagic.backends.simulated.hosts import read_request
 from tfmagic.clusters.api.call_api import Calls
 from tfmagic.clusters.api.export_api import Exports
 from tfmagic.clusters.api.host_api import Hosts
-from tfmagic.clusters.api.picture_api import Pictures
+from tfmagic.clusters.api.story_api import Stories
 from tfmagic.clusters.api.variable_api import Variables
 from tfmagic.clusters.launch import remote_hosts
 from tfmagic.clusters.launch.checks import check, check_options, check_settings
@@ -39,7 +39,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Calls, Variables, Hosts, Pictures, Exports, FeatureMethods):
+class Cluster(Calls, Variables, Hosts, Stories, Exports, FeatureMethods):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.

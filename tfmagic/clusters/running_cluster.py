@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import ViewChoice
 from tfmagic.clusters.cells.cluster_cells import ClusterCells
 from tfmagic.clusters.cells.cluster_views import ClusterViews
@@ -24,7 +25,6 @@ from tfmagic.clusters.launch.kept_clusters import KeptRun
 from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.tools.status import StatusWriter
-from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.shared_writer.sessions import TaskFiles
 from tfmagic.protocol.cluster_spec import Shape, Spec, TaskId
@@ -100,11 +100,12 @@ class RunningCluster:
         widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.cells.is_busy)
         self._views = ClusterViews(name, shape, self.supervisor, widgets, main, self.oom_kills)
         self.cells = ClusterCells(self.processes, self._views, variables, self._shared_files, main, lock)
-        self.timeline = TimelineRecorder(self.run)
+        self.recorders = features.recorders(self.run)
         self.idle_stop_s, self._used_at, self._cells_ended = 0.0, time.monotonic(), 0
         self.supervisor.listen(self._shared_files.hear, self._shared_files.heard)
         self.supervisor.listen(widgets.hear, task_widgets.HEARD)
-        self.supervisor.watch(self.timeline.note)
+        for recorder in self.recorders:
+            self.supervisor.watch(recorder.note)
         for end in (widgets.end, self._end_records, self._shared_files.finish):
             self.supervisor.on_end(end)
         self.resumed = self._resume(view) if kept else []
@@ -140,7 +141,8 @@ class RunningCluster:
     def _end_records(self) -> None:
         """Note in the run folder that the cluster has ended."""
         if not self.keeper.was_taken_over:
-            self.timeline.end()
+            for recorder in self.recorders:
+                recorder.end()
             self.story_file.write()
 
     def _stop_if_idle(self, supervisor: Supervisor) -> None:

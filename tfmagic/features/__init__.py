@@ -22,6 +22,7 @@ NAMES = (
     "tensorboard",
     "debug",
     "faults",
+    "pictures",
     "doctor",
     "report",
     "course",

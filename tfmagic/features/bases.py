@@ -6,6 +6,7 @@ Written out, so that an editor completes them. A feature without methods is not 
 from tfmagic.features.debug.methods import Debugging
 from tfmagic.features.diff.methods import Differences
 from tfmagic.features.faults.methods import Faults
+from tfmagic.features.pictures.methods import Pictures
 from tfmagic.features.tensorboard.methods import TensorBoards
 
 
@@ -13,6 +14,7 @@ class FeatureMethods(
     Debugging,
     Differences,
     Faults,
+    Pictures,
     TensorBoards,
 ):
     """The methods of all features."""

@@ -14,7 +14,7 @@ from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.views.palette import FAINT, GREY, TONES
-from tfmagic.views.pictures.scene import Scene, shortened
+from tfmagic.views.scene import Scene, shortened
 
 MOST_POINTS = 400
 MOST_NAMES = 12

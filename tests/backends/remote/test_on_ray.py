@@ -19,6 +19,10 @@ from features.faults.test_faults_on_tasks import (  # noqa: F401
     test_a_stopped_task_dies_with_its_cluster,
     two,
 )
+from features.pictures.test_pictures import (  # noqa: F401
+    test_the_map_of_a_cluster_in_a_terminal,
+    test_the_timeline_shows_who_waits_for_whom_at_a_barrier,
+)
 from features.profile.test_profile import test_the_task_that_the_others_wait_for_is_the_straggler  # noqa: F401
 from test_detached import (  # noqa: F401 - collected here, too
     flag,
@@ -35,10 +39,6 @@ from test_magic import (  # noqa: F401
     test_variables_stay_on_the_task_and_take_precedence_over_the_notebooks,
 )
 from test_nice import test_each_process_of_a_task_has_it_also_a_new_one  # noqa: F401
-from test_pictures import (  # noqa: F401
-    test_the_map_of_a_cluster_in_a_terminal,
-    test_the_timeline_shows_who_waits_for_whom_at_a_barrier,
-)
 from test_track import test_values_of_all_tasks_are_rows_and_a_chart  # noqa: F401
 
 import tfmagic

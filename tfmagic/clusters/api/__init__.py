@@ -1,1 +1,1 @@
-"""The methods of `Cluster`, in groups: calls, variables, faults, and pictures."""
+"""The methods of `Cluster`, in groups: calls, variables, hosts, and the story of the loop."""

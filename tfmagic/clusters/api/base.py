@@ -1,6 +1,6 @@
 """What the parts of `Cluster`'s interface have in common: the running cluster, if there is one.
 
-ClusterBase ←── Calls, Variables, Hosts, Pictures, Exports; those of features ←── Cluster
+ClusterBase ←── Calls, Variables, Hosts, Stories, Exports; those of features ←── Cluster
 """
 
 import threading

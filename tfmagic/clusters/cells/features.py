@@ -16,10 +16,12 @@ from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.results import TaskResults
 from tfmagic.clusters.launch.checks import check_by
 from tfmagic.clusters.launch.program import Program
+from tfmagic.clusters.launch.recorders import Recorder
 from tfmagic.clusters.launch.rules import Rule
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned
+from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.schemas import FindingReport
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import features
@@ -81,6 +83,10 @@ class CellFeature:
     def before_start(self, shell: Any, cluster: Startable) -> Iterable[str]:
         """Return what the user of a notebook is told before a cluster starts, line by line."""
         return ()
+
+    def record(self, run: RunFolder) -> Recorder | None:
+        """Return what records a run while it happens."""
+        return None
 
     def adapt(self, program: Program, settings: TaskSettings, keras: int | None) -> TaskSettings:
         """Return the settings of tasks that are started for a program.
@@ -173,6 +179,12 @@ def refuse(options: Options, is_detached: bool) -> str:
 def before_start(shell: Any, cluster: Startable) -> list[str]:
     """Return what the user of a notebook is told before a cluster starts, line by line."""
     return [line for each in _that_have("before_start") for line in each.before_start(shell, cluster)]
+
+
+def recorders(run: RunFolder) -> list[Recorder]:
+    """Return what records a run while it happens."""
+    found = (each.record(run) for each in _that_have("record"))
+    return [recorder for recorder in found if recorder is not None]
 
 
 def adapt(program: Program, settings: TaskSettings, keras: int | None) -> TaskSettings:

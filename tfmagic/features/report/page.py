@@ -7,7 +7,7 @@ import msgspec
 
 from tfmagic.views import tables
 from tfmagic.views.palette import AMBER, GREEN, RED
-from tfmagic.views.pictures.scene import escape
+from tfmagic.views.scene import escape
 
 MARK = "<!-- written by tfmagic report -->"  #: In a file that can be replaced by another report.
 _TONES = {"fine": GREEN, "note": AMBER, "trouble": RED}
@@ -46,13 +46,13 @@ class Contents(msgspec.Struct, frozen=True):
     cells: Sequence[tuple[str, str]]
     failures: Sequence[Failure]
     tasks: Sequence[Mapping[str, Any]]
-    doctor: Sequence[tuple[str, str, str]]  #: Severity, what, advice.
     versions: Sequence[tuple[str, str]]
-    events: Sequence[tuple[str, str, str]]  #: Seconds since the beginning, task, what happened.
     story: Sequence[str]  #: What the loop saw and decided lately; see `tfmagic.supervisor.story`.
     loop: str  #: The same, for `tfmagic.features.report.own_story.read`.
     texts: Sequence[tuple[str, str]]  #: The user's own, each with a title; only if they were asked for.
     replaced: int  #: How many secrets were replaced in them.
+    doctor: Sequence[tuple[str, str, str]] = ()  #: Severity, what, advice.
+    events: Sequence[tuple[str, str, str]] = ()  #: Seconds since the beginning, task, what happened.
 
 
 def build(found: Contents, pictures: Sequence[tuple[str, str]]) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from msgspec import structs
 
 from tfmagic import errors
 from tfmagic.clusters.cells import features
@@ -35,12 +36,9 @@ from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
 from tfmagic.runs.status_reader import Snapshot, TaskStatus, read_snapshot, row_of, state_of
 from tfmagic.supervisor import story_files
 from tfmagic.system import files, secret_rules
+from tfmagic.system.features import halves
 from tfmagic.system.installed_packages import find_package
 from tfmagic.system.memory import format_bytes
-from tfmagic.views.pictures import run_timeline
-from tfmagic.views.pictures.cluster_map import map_of_rows
-from tfmagic.views.pictures.lanes import NoRecords, Timeline
-from tfmagic.views.pictures.timeline_svg import draw
 
 _PACKAGES = (
     *("tfmagic", "tensorflow", "tensorflow-cpu", "tf-nightly", "keras", "keras-nightly", "tf_keras", "numpy"),
@@ -69,11 +67,13 @@ def write(run: RunFolder, shell: Any, cluster: Startable, path: Path, with_outpu
     try:
         if path.exists() and page.MARK not in files.read_bytes(path, 200).decode("utf-8", "replace"):
             raise TfmagicError(f"{path} is not a report, and is left as it is; name another file with --out")
-        timeline = _timeline(run)
+        drawn = [half.of_run(run, snapshot, own_words, own_values) for half in halves("for_report")]
         environ = {**os.environ, **cluster.task_settings.env}
-        contents = _contents(run, snapshot, timeline, environ if with_output else None)
-        contents = replace(contents, doctor=_findings(shell, cluster))
-        files.replace_text(path, page.build(contents, [*_pictures(snapshot, timeline)]), 0o600)
+        contents = _contents(run, snapshot, environ if with_output else None)
+        events = [event for part in drawn for event in part.events]
+        contents = structs.replace(contents, doctor=_findings(shell, cluster), events=events)
+        pictures = [picture for part in drawn for picture in part.pictures]
+        files.replace_text(path, page.build(contents, pictures), 0o600)
     except OSError as error:
         raise TfmagicError(f"{path} cannot be written ({error.strerror or error})") from error
 
@@ -90,10 +90,8 @@ def what_to_do(with_output: bool) -> str:
     )
 
 
-def _contents(
-    run: RunFolder, snapshot: Snapshot, timeline: Timeline | None, environ: Mapping[str, str] | None
-) -> page.Contents:
-    """Return all but the findings; with `environ`, also the user's texts, without its secrets."""
+def _contents(run: RunFolder, snapshot: Snapshot, environ: Mapping[str, str] | None) -> page.Contents:
+    """Return all but findings and events; with `environ`, also the user's texts, without its secrets."""
     records = read_records(run)
     failed = next((record for record in reversed(records) if any(part.error for part in record.tasks)), None)
     texts = list(_texts(run, snapshot, failed)) if environ is not None else []
@@ -109,7 +107,6 @@ def _contents(
         versions=_versions(),
         story=lines,
         loop=loop,
-        events=[(f"{e.at:.1f}", e.task, e.text) for e in timeline.events] if timeline else [],
         texts=clean,
         replaced=replaced,
     )
@@ -174,23 +171,6 @@ def _failure(part: TaskRecord) -> page.Failure:
         own_words(error.hint_name),
         own_words(error.message) if ours else "",
     )
-
-
-def _timeline(run: RunFolder) -> Timeline | None:
-    """Return the timeline of the run in our words; of a failure only its type, which comes first."""
-    try:
-        found = run_timeline.of_run(run, f"run {run}", whole=True, has_sources=False).timeline
-    except NoRecords:
-        return None
-    events = [replace(event, text=": ".join(event.text.split(": ")[:2])) for event in found.events]
-    return own_values(replace(found, title="The whole run", events=tuple(events)))
-
-
-def _pictures(snapshot: Snapshot, timeline: Timeline | None) -> Iterator[tuple[str, str]]:
-    if rows := [row_of(task) for task in snapshot.tasks]:
-        yield "Map", map_of_rows(own_words(f"{snapshot.shape}, when it was last seen"), rows).svg
-    if timeline is not None:
-        yield "Timeline", draw(timeline).svg
 
 
 def _versions() -> list[tuple[str, str]]:

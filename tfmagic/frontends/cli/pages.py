@@ -158,26 +158,6 @@ values that they have tracked.""",
             ("124", "it still runs"),
         ),
     ),
-    "timeline": Page(
-        "draw what each task of a run did and when, also after its kernel was killed",
-        "[options] [RUN]",
-        """\
-Draws a row for each task over the last cell or call of a run: where it started, ran,
-waited and for whom, failed, died and came back; then a list of these events. RUN is the
-name of a run or the beginning of that name, its folder, or the name of a cluster, which
-stands for its newest run. Without RUN it is the newest run of this folder, else of all.""",
-        (
-            ("timeline", "the last cell of the newest run"),
-            ("timeline --all", "the newest run from its start to its end"),
-            ("timeline 20260131-0930 --cell 7", "a cell, by its number in the notebook"),
-            ("timeline --all --svg run.svg", "a picture"),
-        ),
-        (
-            ("0", "success"),
-            ("1", "no such run or cell, or the picture cannot be written"),
-            ("2", "bad usage"),
-        ),
-    ),
     "tfrecord": Page(
         "verify, salvage, print, split and merge TFRecord files, without TensorFlow",
         "(verify | salvage | cat | split | merge) [options] PATH ...",

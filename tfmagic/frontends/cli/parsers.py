@@ -98,11 +98,6 @@ def make_parser(command: str) -> Parser:
             add("words", nargs="*", metavar="RUN", help="a run (default: the newest)")
             add("--timeout", type=parse_seconds, metavar="SECONDS", help="wait at most this long")
             add("--json", action="store_true", help="for programs")
-        case "timeline":
-            add("run", nargs="?", default="", metavar="RUN", help="a run (default: the newest)")
-            add("--all", action="store_true", help="the whole run, not only its last cell")
-            add("--cell", type=parse_count, metavar="N", help="number of another cell in the notebook")
-            add("--svg", metavar="FILE", help="write a picture instead")
         case "reap":
             add("--dry-run", action="store_true", help="end nothing, only list the processes")
             add("--runs", action="store_true", help="also delete old run folders")

@@ -11,10 +11,10 @@ from IPython.core.error import UsageError
 
 from tfmagic import Cluster
 from tfmagic.errors import TfmagicError
+from tfmagic.features.pictures.timeline_file import read_timeline
 from tfmagic.runs.folder import find_runs, state_dir
 from tfmagic.runs.kernels import kernel_lives
 from tfmagic.runs.status_reader import read_snapshot
-from tfmagic.runs.timeline_file import read_timeline
 
 STRATEGY = "%%tfcluster\nimport tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()"
 

@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Part
+from tfmagic.features.pictures import lanes, timeline_svg, timeline_text
+from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, Change, Mark, Part
 from tfmagic.system import advice
-from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
 
 A, B = "worker-0", "worker-1"
 CELL = CellBegan(100.0, 1, (A, B), 7, "first()\nsecond()\nthird()")

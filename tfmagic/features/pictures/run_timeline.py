@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tfmagic.features.pictures import lanes, timeline_svg, timeline_text
+from tfmagic.features.pictures.lanes import Timeline
+from tfmagic.features.pictures.timeline_file import CellBegan, Mark, Record, read_timeline
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.kept import is_kept
 from tfmagic.runs.kernels import host_elsewhere, kernel_lives
 from tfmagic.runs.status_reader import read_snapshot
-from tfmagic.runs.timeline_file import CellBegan, Mark, Record, read_timeline
-from tfmagic.views.pictures import lanes, timeline_svg, timeline_text
-from tfmagic.views.pictures.lanes import Timeline
 
 _SEEN = "the timeline ends when it was last seen alive."
 _DIED = f"The kernel of this run died; {_SEEN}"

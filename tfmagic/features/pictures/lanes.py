@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from tfmagic.features.pictures.timeline_file import ENDED_WELL, CellBegan, CellEnded, Change, Mark, Record
 from tfmagic.protocol.cluster_spec import TASK_TYPES
 from tfmagic.runs.doing import Doing
-from tfmagic.runs.timeline_file import ENDED_WELL, CellBegan, CellEnded, Change, Mark, Record
 from tfmagic.system.advice import Step
 from tfmagic.views.words import duration
 

@@ -6,10 +6,10 @@ The picture has the same signs and legend.
 import re
 from dataclasses import dataclass
 
+from tfmagic.features.pictures.lanes import Lane, Span, Timeline
 from tfmagic.runs.doing import Doing
 from tfmagic.views.palette import AMBER, GREEN, GREY, RED, Tone
-from tfmagic.views.pictures.lanes import Lane, Span, Timeline
-from tfmagic.views.pictures.scene import shortened
+from tfmagic.views.scene import shortened
 from tfmagic.views.words import duration
 
 LEGEND = {

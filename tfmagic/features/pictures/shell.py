@@ -5,11 +5,11 @@ import shutil
 import sys
 from pathlib import Path
 
+from tfmagic.features.pictures import run_timeline, timeline_text
+from tfmagic.features.pictures.lanes import NoRecords
 from tfmagic.frontends.cli.logs import NotThere, find_run
 from tfmagic.runs import folder
 from tfmagic.system.advice import program_name
-from tfmagic.views.pictures import run_timeline, timeline_text
-from tfmagic.views.pictures.lanes import NoRecords
 
 _NAMES = 14  # columns for the names of the tasks
 _NARROWEST, _WIDEST = 40, 200

@@ -2,9 +2,17 @@
 
 import stat
 
-from tfmagic.runs import timeline_file
+from tfmagic.features.pictures import timeline_file
+from tfmagic.features.pictures.timeline_file import (
+    CellBegan,
+    CellEnded,
+    Change,
+    Mark,
+    Part,
+    TimelineFile,
+    read_timeline,
+)
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, Part, TimelineFile, read_timeline
 
 RECORDS = [
     CellBegan(1.0, 3, ("worker-0", "worker-1"), 7, "print('é')\n"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tfmagic.views import tables
 from tfmagic.views.palette import BLUE, FAINT, GREEN, GREY, OF_TYPE, PAPER, PURPLE, RED, tone_of
-from tfmagic.views.pictures.scene import MARGIN, MONO, Box, Scene, details, escape, shortened
+from tfmagic.views.scene import MARGIN, MONO, Box, Scene, details, escape, shortened
 
 _KINDS = {"ring": BLUE, "cut": RED, "call": PURPLE, "data": GREEN, "files": GREY}
 _ROWS = {"chief": 0, "evaluator": 0, "worker": 1, "ps": 2}

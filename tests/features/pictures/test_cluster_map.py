@@ -6,13 +6,13 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from histories import A, B, C, History
 
+from tfmagic.features.pictures import cluster_map, map_svg
+from tfmagic.features.pictures.cluster_map import make_map
+from tfmagic.features.pictures.map_svg import Card, Link
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached, LineReached, TaskExited, TaskReady, Wait
 from tfmagic.supervisor.state import Policy, with_task
-from tfmagic.views.pictures import cluster_map, map_svg
-from tfmagic.views.pictures.cluster_map import make_map
-from tfmagic.views.pictures.map_svg import Card, Link
-from tfmagic.views.pictures.scene import Box
+from tfmagic.views.scene import Box
 
 CHIEF, SERVER = TaskId("chief", 0), TaskId("ps", 0)
 

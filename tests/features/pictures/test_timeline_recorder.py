@@ -3,8 +3,10 @@
 import pytest
 from histories import A, B, C, History, at_line, observed, raised, reached, returned
 
-from tfmagic.clusters.tools import timeline_recorder
-from tfmagic.clusters.tools.timeline_recorder import TimelineRecorder, describe_tasks
+from tfmagic.features.pictures import lanes, timeline_file
+from tfmagic.features.pictures import recorder as timeline_recorder
+from tfmagic.features.pictures.recorder import TimelineRecorder, describe_tasks
+from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, Change, Mark, read_timeline
 from tfmagic.protocol.events import (
     Cause,
     InputWanted,
@@ -16,12 +18,9 @@ from tfmagic.protocol.events import (
     TaskStarted,
     Wait,
 )
-from tfmagic.runs import timeline_file
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.timeline_file import CellBegan, CellEnded, Change, Mark, read_timeline
 from tfmagic.supervisor.lifecycle import apply, decide
 from tfmagic.supervisor.state import Policy
-from tfmagic.views.pictures import lanes
 
 
 class Recorded(History):

@@ -1,4 +1,4 @@
-"""Writes what the tasks do into the run folder, while it happens: see `tfmagic.runs.timeline_file`.
+"""Writes what the tasks do into the run folder, while it happens: see `timeline_file`.
 
     Supervisor: events, Decision ─→ TimelineRecorder.note ─→ records ─→ timeline.jsonl
 
@@ -15,13 +15,8 @@ import msgspec
 
 from tfmagic.failures import ipython_tracebacks
 from tfmagic.failures.deaths import describe_end
-from tfmagic.protocol import events
-from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost, Wait
-from tfmagic.runs import timeline_file
-from tfmagic.runs.doing import Doing
-from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.timeline_file import (
+from tfmagic.features.pictures import timeline_file
+from tfmagic.features.pictures.timeline_file import (
     ENDED_WELL,
     CellBegan,
     CellEnded,
@@ -31,6 +26,11 @@ from tfmagic.runs.timeline_file import (
     Record,
     TimelineFile,
 )
+from tfmagic.protocol import events
+from tfmagic.protocol.cluster_spec import TaskId
+from tfmagic.protocol.events import Cause, CellRaised, CellReturned, TaskExited, TaskLost, Wait
+from tfmagic.runs.doing import Doing
+from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import Reason, TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Decision, FinishCell, Outcome, Phase, Policy

@@ -15,11 +15,11 @@ from IPython.display import display
 from tfmagic.clusters.api.lines import flag, line_command, option
 from tfmagic.clusters.launch.arguments import parse_count
 from tfmagic.errors import TfmagicError
+from tfmagic.features.pictures import run_timeline
+from tfmagic.features.pictures.cluster_map import ClusterMap
+from tfmagic.features.pictures.lanes import NoRecords
 from tfmagic.frontends.notebook.line_reports import find_run
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
-from tfmagic.views.pictures import run_timeline
-from tfmagic.views.pictures.cluster_map import ClusterMap
-from tfmagic.views.pictures.lanes import NoRecords
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
@@ -35,6 +35,7 @@ _LOOK_S = 0.1  # between two looks at whether a cell runs
     "draw who is who, and what talks to what:  map , or  map worker-1  for its TF_CONFIG",
     option("task", "TASK", "explain the TF_CONFIG of this task, field by field", nargs="?", default=""),
     flag("--live", "also draw it again while the next cell runs"),
+    after="attach",
 )
 def _map(magics: NotebookClusters, name: str, task: str, live: bool) -> None:
     cluster = magics.running(name)
@@ -54,6 +55,7 @@ def _map(magics: NotebookClusters, name: str, task: str, live: bool) -> None:
     option(
         "--run", "RUN", "a past run, also one whose kernel died; attach --all lists them", dest="run_name"
     ),
+    after="map",
 )
 def _timeline(
     magics: NotebookClusters, name: str, cell: int | None, whole: bool, run_name: str | None

@@ -1,16 +1,15 @@
-"""What shows a cluster: `Cluster.draw_map`, `Cluster.timeline`, `Cluster.story`."""
+"""The methods `Cluster.draw_map` and `Cluster.timeline`."""
 
 import time
 
 from tfmagic.clusters.api.base import ClusterBase
 from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import ClusterSpecError, TfmagicError
+from tfmagic.features.pictures import run_timeline
+from tfmagic.features.pictures.cluster_map import ClusterMap, make_map
+from tfmagic.features.pictures.lanes import NoRecords
+from tfmagic.features.pictures.run_timeline import RunTimeline
 from tfmagic.protocol.cluster_spec import select
-from tfmagic.supervisor import story_words
-from tfmagic.views.pictures import run_timeline
-from tfmagic.views.pictures.cluster_map import ClusterMap, make_map
-from tfmagic.views.pictures.lanes import NoRecords
-from tfmagic.views.pictures.run_timeline import RunTimeline
 
 
 class Pictures(ClusterBase):
@@ -47,28 +46,10 @@ class Pictures(ClusterBase):
         """
         running = self._started()
         cell, whole = check("cell", cell), check("whole", whole)
-        running.timeline.flush()
+        for recorder in running.recorders:
+            recorder.flush()
         try:
             name, lives = f"cluster {self.name}", running.processes.running
             return run_timeline.of_run(running.run, name, prompt=cell, whole=whole, lives=lives)
         except NoRecords as error:
             raise TfmagicError(str(error)) from None
-
-    def story(self, *tasks: str) -> list[str]:
-        """Return what the loop of the cluster has seen and decided lately, a line each; also after a stop.
-
-        Args:
-            tasks: Names or other selectors; by default all tasks.
-
-        Raises:
-            TfmagicError: The cluster has never been started.
-        """
-        running = self._started()
-        told, chosen = running.story.told(), select(tasks, running.tasks) if tasks else ()
-        return story_words.lines(told.entries, told.clock, chosen)
-
-    def write_records(self) -> None:
-        """Write what the run folder does not have yet, for a report: timeline and story."""
-        running = self._started()
-        running.timeline.flush()
-        running.story_file.write()

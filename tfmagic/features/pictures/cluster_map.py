@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfmagic.failures.deaths import describe_end
+from tfmagic.features.pictures import map_svg
+from tfmagic.features.pictures.map_svg import Card, Link
 from tfmagic.protocol.cluster_spec import Spec, TaskId, parse_task
 from tfmagic.protocol.events import Wait
 from tfmagic.runs.doing import Doing
@@ -18,9 +20,7 @@ from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import ALIVE, ClusterState, Policy
 from tfmagic.views import tables
-from tfmagic.views.pictures import map_svg
-from tfmagic.views.pictures.map_svg import Card, Link
-from tfmagic.views.pictures.scene import Scene
+from tfmagic.views.scene import Scene
 
 _RING = "all-reduce: gradients go around the ring"
 _NO_PACKETS = "cut off: the network drops what they send"

@@ -1,6 +1,6 @@
 """A timeline as a picture: a lane for each task, hatched where it waits, with arrows and events.
 
-What depends on the time has it in `data-a` and `data-b`, in seconds: `assets/timeline.js`, which runs in
+What depends on the time has it in `data-a` and `data-b`, in seconds: `timeline.js`, which runs in
 trusted notebooks only, moves these elements when the user zooms.
 """
 
@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from tfmagic.features.pictures.lanes import Arrow, Event, Lane, Span, Timeline, line_of
+from tfmagic.features.pictures.timeline_text import LEGEND, SIGNS, Sign
 from tfmagic.runs.doing import Doing
 from tfmagic.views.palette import AMBER, BLUE, FAINT, GREY, LINE, PAPER, tone_of
-from tfmagic.views.pictures.lanes import Arrow, Event, Lane, Span, Timeline, line_of
-from tfmagic.views.pictures.scene import MONO, Box, Scene
-from tfmagic.views.pictures.timeline_text import LEGEND, SIGNS, Sign
+from tfmagic.views.scene import MONO, Box, Scene
 
 _LEFT, _WIDE, _RIGHT = 100, 640, 30  # the plot, in pixels, between names and margin
 _TOP, _LANE, _BAR = 62, 34, 20  # where lanes begin, their distance, and the height of a span
@@ -40,7 +40,7 @@ def bundle(timeline: Timeline, text: str) -> dict[str, str]:
 
 @functools.cache
 def _script() -> str:
-    return (Path(__file__).parents[1] / "assets" / "timeline.js").read_text("utf-8")
+    return (Path(__file__).parent / "timeline.js").read_text("utf-8")
 
 
 class _Drawing:
