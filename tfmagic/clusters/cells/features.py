@@ -1,5 +1,6 @@
-"""The half that a feature has in the notebook's process: what it adds to each cell.
+"""The half that a feature has in the notebook's process: what it adds to each cluster, and to each cell.
 
+    adapt, before_start: before tasks start ──→ remarks: before a cell runs there; record: while they live
     plan: what goes along with the cell ──→ begin: before the job is sent ──→ begun: after that
     settle: lines about its end ←── end: what belongs to the results ←── what the tasks report
 
