@@ -214,7 +214,7 @@ def test_the_server_extension_reads_run_folders_and_nothing_else():
     """Jupyter Server loads it for all its notebooks: it needs no cluster, no kernel and no TensorFlow."""
     assert not [package for package, others in MAY_IMPORT.items() if "server" in others]
     code = (
-        "import sys, tfmagic.server.metrics, tfmagic.server.handlers; "
+        "import sys, tfmagic.features.metrics.server, tfmagic.server.handlers; "
         "print({m.partition('.')[0] for m in sys.modules} "
         "& {'tensorflow', 'keras', 'ipywidgets', 'numpy', 'dill'})"
     )

@@ -21,9 +21,9 @@ def lines() -> Iterator[str]:
 
     from tfmagic import TFCluster
     from tfmagic.clusters.cells import features
+    from tfmagic.features.metrics import server as metrics
     from tfmagic.frontends.cli import parsers
     from tfmagic.frontends.notebook import options, whole
-    from tfmagic.server import metrics
 
     for module in map(import_module, MODULES):
         for name in sorted(module.__all__):

@@ -26,4 +26,5 @@ NAMES = (
     "doctor",
     "report",
     "course",
+    "metrics",
 )

@@ -1,15 +1,15 @@
 """An optional Jupyter Server extension: metrics and logs of clusters, and templates for quick restarts.
 
     kernel ── status.json, cells.jsonl, <task>.log ──> run folders
-    GET /metrics       -> metrics    -> run folders
+    GET /metrics       -> features   -> run folders    (`tfmagic.features.metrics`)
     GET /tfmagic/runs… -> handlers   -> run folders
     tools for agents   -> tools      -> run folders    (by the package jupyter-server-mcp)
     kernels            -> owner.json -> templates that end with the server (`tfmagic.runs.warm_folder`)
 
 The extension runs in the server's process and reads the run folders when it gets a request. It writes one
 file, which lets kernels use templates, does no work between two requests, and no cell waits for it. It must
-never raise into the server. It imports from tfmagic only `runs` and `system`; no other package imports the
-extension.
+never raise into the server. It imports from tfmagic only `runs` and `system`, and what features have
+for a server; no other package imports the extension.
 """
 
 import atexit
@@ -30,10 +30,12 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
         return
     try:
         from tfmagic.runs.folder import state_dir
-        from tfmagic.server import handlers, metrics
+        from tfmagic.server import handlers
+        from tfmagic.system import features
 
         base = state_dir(configured_state_dir(serverapp.config))
-        metrics.register(base)
+        for half in features.halves("server"):
+            half.register(base)
         handlers.add_handlers(serverapp.web_app, base)
     # any error (a library is missing or too old, a setting is wrong): the server must start all the same
     except Exception as error:

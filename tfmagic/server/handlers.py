@@ -30,9 +30,9 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.iostream import StreamClosedError
 
+from tfmagic.runs.ended_cells import CellsFile
 from tfmagic.runs.folder import is_task_name
 from tfmagic.runs.status_reader import Snapshot, newest_runs, read_snapshot
-from tfmagic.server.metrics import CellsFile
 
 AUTH_RESOURCE = "tfmagic"
 MAX_RUNS = 200

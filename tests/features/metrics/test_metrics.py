@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tfmagic.runs import status_reader
+from tfmagic.features.metrics import server as metrics
+from tfmagic.features.metrics.server import MAX_RUNS, ClusterCollector, register
+from tfmagic.runs import ended_cells, status_reader
 from tfmagic.runs.cell_records import CellRecord, append_record
 from tfmagic.runs.folder import RunFolder
-from tfmagic.server import configured_state_dir, metrics
-from tfmagic.server.metrics import MAX_RUNS, ClusterCollector, register
+from tfmagic.server import configured_state_dir
 from tfmagic.system.process_identity import identify
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 TASK = {
     "task": "worker-0",
     "state": "running",
@@ -269,7 +270,7 @@ def test_an_unexpected_error_costs_one_run_only(tmp_path, monkeypatch):
             raise RuntimeError("unforeseen")
         return read(folder)
 
-    monkeypatch.setattr("tfmagic.server.metrics.read_snapshot", fail_once)
+    monkeypatch.setattr("tfmagic.features.metrics.server.read_snapshot", fail_once)
     page = scrape(tmp_path)
     assert page("tfmagic_cluster_up", run="r2") == 1 and page("tfmagic_unreadable_runs") == 1
 
@@ -398,7 +399,7 @@ def test_a_kernel_that_runs_for_days_is_not_lost_behind_newer_runs(tmp_path):
 
 def test_records_between_scrapes_are_read_in_bounded_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "_SCRAPE_BYTES", 40_000)
-    monkeypatch.setattr(metrics, "_MAX_LINE", 50_000)
+    monkeypatch.setattr(ended_cells, "_MAX_LINE", 50_000)
     scraper = Scraper(tmp_path)
     scraper()
     write_run(tmp_path, "r1", status(), cells=[cell(n, 1.0) for n in range(300)])
