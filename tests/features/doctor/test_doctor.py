@@ -11,7 +11,7 @@ from doctoring import NOTEBOOK, TERMINAL, Runner, case, install
 from tfmagic.backends import launcher_client
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.errors import LaunchError
-from tfmagic.features.doctor import checks, software
+from tfmagic.features.doctor import checks, findings, software
 from tfmagic.features.doctor.findings import Finding, Severity
 from tfmagic.system import advice
 
@@ -395,6 +395,6 @@ def test_a_doctor_that_fails_stops_no_start(notebook, capsys, monkeypatch):
         raise RuntimeError("a strange machine")
 
     monkeypatch.setattr(checks, "_CHECKS", ((broken, (False,), True),))
-    monkeypatch.setattr(checks, "case_of", broken)
+    monkeypatch.setattr(findings, "case_of", broken)
     notebook.run("%tfcluster start --workers 1")
     assert notebook.cluster().running
