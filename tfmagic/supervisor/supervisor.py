@@ -4,8 +4,8 @@
     backend ────── wait, then take_events ─→ events ─┴→ apply → state → decide → actions → backend
                                                                           └→ FinishCell → RunningCell.finish
 
-Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. The loop unpickles
-nothing of the user's and displays nothing. Other threads read `state`, which is immutable.
+Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. The loop
+unpickles nothing of the user's and displays nothing. Other threads read `state`, which is immutable.
 
 No single action, listener or callback ends a cluster. A launch that raises is a lost task, a cell that cannot
 be sent has failed, and the traceback of anything else is printed once.
@@ -27,7 +27,7 @@ from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.supervisor import lifecycle, stalls
-from tfmagic.supervisor.complaints import Complaints
+from tfmagic.supervisor.defects import DefectReports
 from tfmagic.supervisor.event_router import ROUTED, EventRouter
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import (
@@ -110,8 +110,8 @@ class Supervisor:
         self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
-        complaints = Complaints()
-        self._call, self._complain = complaints.call, complaints.complain
+        defects = DefectReports()
+        self._call, self._report_defect = defects.call, defects.report
         self._sampler: Sampler[Hashable] = Sampler()
         self._last_look, self._look_cost_s = self._clock(), 0.0
         self._wake_at: float | None = None
@@ -361,7 +361,7 @@ class Supervisor:
                 attempt, log_end = self.state.tasks[task].attempt, self.run.log_bytes(task)
                 self.ask(events.not_sent(task, attempt, command.cell, log_end, what))
             case _:
-                self._complain()
+                self._report_defect()
 
     def _watch_log(self, task: TaskId) -> int:
         """Return the length of the task's log; a log that has reached its limit is closed."""

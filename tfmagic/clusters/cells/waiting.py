@@ -37,7 +37,7 @@ def finish(job: Job) -> CellResult:
     try:
         watch(job)
     finally:
-        job.ctrl_c.give_back()
+        job.ctrl_c.release()
     return job.settle()
 
 
@@ -46,7 +46,7 @@ async def finish_async(job: Job) -> CellResult:
     try:
         await wait_async(job, interrupts=True)
     finally:
-        job.ctrl_c.give_back()
+        job.ctrl_c.release()
     return _settle_async(job)
 
 
