@@ -42,13 +42,13 @@ class Book:
         for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", STRAYS):
             run_cell(client, cell)
         pids = run_cell(client, "from tfmagic.backends import launcher_client as c", _HELPERS)
-        self.keeper, self.launcher = pids
+        self.reaper, self.launcher = pids
 
     def below(self, *, helpers: bool = True) -> set[Identity]:
         """Return the processes that end with the kernel; without `helpers`, only those of the tasks."""
-        children = psutil.Process(self.keeper).children(recursive=True)
-        pids = {child.pid for child in children} | {self.keeper, *([self.pid] if helpers else [])}
-        found = {identify(pid) for pid in pids - (set() if helpers else {self.keeper, self.launcher})}
+        children = psutil.Process(self.reaper).children(recursive=True)
+        pids = {child.pid for child in children} | {self.reaper, *([self.pid] if helpers else [])}
+        found = {identify(pid) for pid in pids - (set() if helpers else {self.reaper, self.launcher})}
         return {process for process in found if process is not None}
 
 
@@ -141,7 +141,7 @@ def _server_killed() -> float:
     """End the server. The process that has TensorFlow imported for its kernels has to end, too."""
     with served_kernel() as kernel, kernel.client() as client:
         book = Book(client, kernel.pid)
-        template = identify(psutil.Process(book.keeper).ppid())
+        template = identify(psutil.Process(book.reaper).ppid())
         assert template is not None and template.pid != kernel.pid
         return _time_until_gone(book.below() | {template}, kernel.server.kill)
 
@@ -150,7 +150,7 @@ def _kernel_killed_beside_another() -> float:
     """Kill a kernel whose launcher is from a template, which stays."""
     with served_kernel() as kernel, kernel.client() as client:
         book = Book(client, kernel.pid)
-        template = identify(psutil.Process(book.keeper).ppid())
+        template = identify(psutil.Process(book.reaper).ppid())
         seconds = _time_until_gone(book.below(), lambda: _kill(book.pid))
         assert template is not None and template.alive
         return seconds
@@ -165,6 +165,6 @@ CASES: dict[str, Callable[[], float]] = {
     "%tfcluster stop": _cluster_stopped,
     "a task SIGKILLed (and its children)": _task_killed,
     "launcher SIGKILLed": lambda: _helpers_killed("launcher"),
-    "keeper SIGKILLed": lambda: _helpers_killed("keeper"),
-    "keeper and launcher SIGKILLed": lambda: _helpers_killed("keeper", "launcher"),
+    "reaper SIGKILLed": lambda: _helpers_killed("reaper"),
+    "reaper and launcher SIGKILLed": lambda: _helpers_killed("reaper", "launcher"),
 }

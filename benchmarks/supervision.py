@@ -228,7 +228,7 @@ def _sampling(sizes: Sizes) -> Row:
 
 
 def _rest(sizes: Sizes) -> Row:
-    """Measure a cluster between two cells: this process, the keeper, the launcher and 4 tasks."""
+    """Measure a cluster between two cells: this process, the reaper, the launcher and 4 tasks."""
     with tfmagic.Cluster(workers=4) as cluster:
         cluster.run(_first_op, view="quiet")
         processes = [psutil.Process(), *psutil.Process().children(recursive=True)]

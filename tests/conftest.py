@@ -237,7 +237,7 @@ def as_before(lean_imports: None, state_dir: Path) -> Iterator[None]:
 
 def _threads() -> set[threading.Thread]:
     """Return the threads of tfmagic's that end with what they serve: a launcher is for all tests, for example."""
-    lasting = ("tfmagic-keeper", "tfmagic-ray", "tfmagic-kept-memory")
+    lasting = ("tfmagic-reaper", "tfmagic-ray", "tfmagic-kept-memory")
     found = {thread for thread in threading.enumerate() if thread.name.startswith("tfmagic")}
     return {thread for thread in found if thread.name not in lasting}
 
@@ -265,8 +265,8 @@ def _task_processes() -> set[int]:
     """Return the pids below our launchers: task processes and the processes that they started."""
     from tfmagic.system.processes import children, descendants  # psutil reads all of /proc: 2 ms a test
 
-    keepers = [pid for pid in children(os.getpid()) if b"launcher.main" in _command(pid)]
-    launchers = [pid for keeper in keepers for pid in children(keeper)]
+    reapers = [pid for pid in children(os.getpid()) if b"launcher.main" in _command(pid)]
+    launchers = [pid for reaper in reapers for pid in children(reaper)]
     return {pid for launcher in launchers for pid in descendants(launcher)}
 
 

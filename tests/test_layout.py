@@ -168,7 +168,7 @@ def test_every_package_says_what_it_is_for():
 
 
 @pytest.mark.parametrize(
-    "name", ["lifecycle", "ladder", "state", "barriers", "stalls", "restarts", "one_shot_rules"]
+    "name", ["lifecycle", "escalation", "state", "barriers", "stalls", "restarts", "one_shot_rules"]
 )
 def test_the_lifecycle_is_pure(name):
     tree = ast.parse((PACKAGE / "supervisor" / f"{name}.py").read_text())

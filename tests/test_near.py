@@ -32,7 +32,7 @@ def test_changed_files_are_those_since_the_commit_and_new_ones(near, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        ("tfmagic/supervisor/ladder.py", {"tests/supervisor"}),
+        ("tfmagic/supervisor/escalation.py", {"tests/supervisor"}),
         ("tfmagic/features/notify/kernel.py", {"tests/features", "tests/test_features.py"}),
         ("tfmagic/errors.py", {"tests/test_errors.py"}),
         ("tfmagic/pytest_plugin.py", {"tests/runner"}),

@@ -31,7 +31,7 @@ from tfmagic.backends.remote.messages import (
 )
 from tfmagic.backends.remote.own_modules import collect
 from tfmagic.errors import LaunchError
-from tfmagic.hdf5.shared_writer.sessions import TaskFiles
+from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec, TaskId
 from tfmagic.protocol.commands import Carried, ReleaseBarrier, RunCell, TaskBoot
@@ -279,7 +279,7 @@ def test_a_shared_writer_reaches_the_notebooks_machine_or_says_that_it_cannot(cl
         "except SharedWriterError as error:\n    print(error)\n"
     )
     client.send(RunCell(cell=client.sent, source=source, filename="<c>", tasks=(TASK,)))
-    asked, files = client.wait_for(SocketSent), TaskFiles()
+    asked, files = client.wait_for(SocketSent), SharedWriters()
     state = SimpleNamespace(cells={asked.cell: SimpleNamespace(outcomes={})}, groups={})
     files.hear(asked, state)
     returned = client.wait_for((CellReturned, CellRaised))

@@ -355,9 +355,9 @@ def test_a_loose_folder_of_runs_is_closed_again(tmp_path):
 
 def test_control_channels_have_no_name(cluster):
     """No process can connect to a socket that has neither a path nor an abstract name."""
-    keepers = [child for child in psutil.Process().children() if "keeper" in words_of(child)]
+    reapers = [child for child in psutil.Process().children() if "reaper" in words_of(child)]
     inodes = set()
-    for pid in [os.getpid(), *(p.pid for k in keepers for p in (k, *k.children(recursive=True)))]:
+    for pid in [os.getpid(), *(p.pid for k in reapers for p in (k, *k.children(recursive=True)))]:
         for name in os.listdir(f"/proc/{pid}/fd"):
             target = (
                 os.readlink(f"/proc/{pid}/fd/{name}") if os.path.lexists(f"/proc/{pid}/fd/{name}") else ""

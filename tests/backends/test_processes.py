@@ -124,9 +124,9 @@ def test_a_cluster_gets_a_new_launcher_while_the_killed_one_is_still_being_clean
         import os, psutil, signal, tfmagic
         from tfmagic.backends import launcher_client
         with tfmagic.Cluster(workers=1, name="first"):
-            keeper = launcher_client._launchers[0].process.pid
-            (launcher,) = psutil.Process(keeper).children()
-            os.kill(keeper, signal.SIGSTOP)
+            reaper = launcher_client._launchers[0].process.pid
+            (launcher,) = psutil.Process(reaper).children()
+            os.kill(reaper, signal.SIGSTOP)
             launcher.kill()
             while launcher.status() != psutil.STATUS_ZOMBIE:
                 pass
@@ -197,11 +197,11 @@ def test_what_a_script_leaves_open_is_whole(tmp_path, commands):
                 def __del__(self, sleep=time.sleep):
                     sleep(0.1)
 
-            def beat():
+            def heartbeat():
                 while True:
                     time.sleep(0.001)
 
-            threading.Thread(target=beat, daemon=True).start()
+            threading.Thread(target=heartbeat, daemon=True).start()
             slow = Slow()
             rows = h5py.File("main.h5", "w")
             rows["x"] = [1, 2, 3]

@@ -81,7 +81,7 @@ class Engine:
         return method
 
     def answer(self, call):
-        if call == "beat":
+        if call == "heartbeat":
             return None
         wait_until(lambda: self.closed.is_set() or self.lease_over.is_set(), 60)
         if self.errors:
@@ -321,7 +321,7 @@ class StandIn:
     def open(self, opening, waits_for):
         return HostsOpened((), SETUP)
 
-    def give_back(self):
+    def release(self):
         self.close()
 
     def close(self):

@@ -34,7 +34,7 @@ from tfmagic.backends import launcher_client, templates
 templates.join(int(sys.argv[1]), float(sys.argv[2]))
 cluster = tfmagic.Cluster(workers=1).start()
 (launcher,) = launcher_client.running()
-answer = {"pids": launcher.own_pids(), "is_borrowed": isinstance(launcher.process, templates.Borrowed)}
+answer = {"pids": launcher.own_pids(), "is_borrowed": isinstance(launcher.process, templates.PidfdProcess)}
 answer["task"] = cluster.run(os.getpid, view="quiet")["worker-0"]
 while True:
     print(json.dumps(answer), flush=True)
@@ -55,7 +55,7 @@ class Kernel:
         try:
             said = json.loads(self.process.stdout.readline())
             self.task, self.is_borrowed, self.pids = said["task"], said["is_borrowed"], said["pids"]
-            self.parent = psutil.Process(self.pids["keeper"]).ppid()
+            self.parent = psutil.Process(self.pids["reaper"]).ppid()
         except BaseException:
             with self.process:
                 self.process.kill()
@@ -160,7 +160,7 @@ def test_a_task_is_as_one_whose_kernel_has_a_launcher_of_its_own(owner, tmp_path
 
 
 def test_processes_of_a_kernel_carry_its_mark_and_no_other(kernel, owner):
-    """By it they are found if keeper and launcher were killed together."""
+    """By it they are found if reaper and launcher were killed together."""
     with Kernel(owner.pid) as other:
         marks = []
         for pids in (kernel.below, other.below, {kernel.parent}):
@@ -187,7 +187,7 @@ def test_a_killed_launcher_takes_nothing_of_another_kernel_along(kernel, owner):
 
 
 def test_a_task_has_no_connection_of_another_kernel(kernel, owner):
-    """The sockets of a task, its launcher and its keeper have their other ends in this kernel alone."""
+    """The sockets of a task, its launcher and its reaper have their other ends in this kernel alone."""
     inodes = """
     def look():
         import os
@@ -389,7 +389,7 @@ def test_a_template_in_which_a_thread_runs_forks_one_launcher_whose_tasks_are_no
 
 LATE = """
 import os, select
-from tfmagic.task import keeper
+from tfmagic.task import reaper
 
 kernel = os.pidfd_open(os.getpid())
 told, tell = os.pipe()
@@ -397,7 +397,7 @@ if (template := os.fork()) == 0:
     template = os.pidfd_open(os.getpid())
     if os.fork() == 0:
         select.select([template], [], [])
-        keeper.keep(kernel)
+        reaper.split_off(kernel)
         os.write(tell, b"launcher")
     os._exit(0)
 os.waitpid(template, 0)
@@ -498,8 +498,8 @@ import json, os, psutil
 from tfmagic.backends import launcher_client
 (launcher,) = launcher_client.running()
 pids = launcher.own_pids()
-below = [child.pid for child in psutil.Process(pids["keeper"]).children(recursive=True)]
-print(json.dumps({"template": psutil.Process(pids["keeper"]).ppid(), "all": [os.getpid(), pids["keeper"], *below]}))
+below = [child.pid for child in psutil.Process(pids["reaper"]).children(recursive=True)]
+print(json.dumps({"template": psutil.Process(pids["reaper"]).ppid(), "all": [os.getpid(), pids["reaper"], *below]}))
 """
 
 
@@ -523,7 +523,7 @@ def test_a_restarted_kernel_of_a_jupyter_server_starts_from_its_template(tmp_pat
             assert "template.main" in " ".join(psutil.Process(first["template"]).cmdline())
             wait_until(lambda: not alive(first["all"]), ENDED_S)
             everyone = {second["template"], *second["all"]}
-            assert len(alive(everyone)) == 6, "template, kernel, keeper, launcher, two tasks"
+            assert len(alive(everyone)) == 6, "template, kernel, reaper, launcher, two tasks"
             server.process.kill()
             wait_until(lambda: not alive(everyone), 1 + ENDED_S)  # a kernel looks once a second
 

@@ -213,7 +213,7 @@ def test_an_interrupt_while_it_waits_for_the_file_of_others_leaves_the_path_free
 
 
 def test_a_task_that_is_interrupted_while_it_waits_for_the_others_leaves_the_path_free(path):
-    tasks, files = [TaskId("worker", n) for n in range(2)], sessions.TaskFiles()
+    tasks, files = [TaskId("worker", n) for n in range(2)], sessions.SharedWriters()
     names, owner = tuple(task.name for task in tasks), sessions.Owner(files)
 
     def ask(name):

@@ -68,7 +68,7 @@ if __name__ == "__main__":
     cluster.run(stray, sys.argv[1], view="quiet")
     ports = [int(address.partition(":")[2]) for address in cluster.spec.addresses.values()]
     (launcher,) = launcher_client.running()
-    kind = "template" if isinstance(launcher.process, templates.Borrowed) else "own"
+    kind = "template" if isinstance(launcher.process, templates.PidfdProcess) else "own"
     made = {"ports": ports, "run": str(cluster.run_folder.folder), "mark": launcher.mark, "kind": kind}
     print(json.dumps({**made, **launcher.own_pids()}), flush=True)
     for line in sys.stdin:
@@ -85,9 +85,9 @@ if __name__ == "__main__":
 class Watched:
     """All processes, ports and files that a kernel has made."""
 
-    def __init__(self, kernel, folder, *, mark, ports, run, keeper, launcher, kind):
+    def __init__(self, kernel, folder, *, mark, ports, run, reaper, launcher, kind):
         self.kernel, self.mark, self.ports, self.run = kernel, mark, ports, run
-        self.keeper, self.launcher, self.kind = keeper, launcher, kind
+        self.reaper, self.launcher, self.kind = reaper, launcher, kind
         self.segments = [path.with_suffix("").name for path in folder.glob("*.segment")]
         assert len(self.segments) == 4 and set(self.segments) <= set(os.listdir("/dev/shm"))
         double_forked = {int(path.stem) for path in folder.glob("*.pid")}
@@ -97,7 +97,7 @@ class Watched:
         assert len(self.below) >= 4 + 2 * 6 and len(self.marked()) >= 2 * 4
 
     def look(self):
-        return {child.pid for child in psutil.Process(self.keeper).children(recursive=True)} | {self.keeper}
+        return {child.pid for child in psutil.Process(self.reaper).children(recursive=True)} | {self.reaper}
 
     def marked(self):
         """Return the living processes that carry the mark, except the kernel."""
@@ -162,18 +162,18 @@ def kill(*pids):
 SOAK = pytest.mark.soak
 
 
-# launcher and keeper do the same when one of them is gone, whether the kernel lives or not
+# launcher and reaper do the same when one of them is gone, whether the kernel lives or not
 @pytest.mark.parametrize(
     "who",
     [
         "kernel",
         pytest.param("kernel and launcher", marks=SOAK),
-        pytest.param("kernel and keeper", marks=SOAK),
+        pytest.param("kernel and reaper", marks=SOAK),
     ],
 )
 def test_a_killed_kernel_leaves_nothing(kernel, who):
     process, watched = kernel
-    victims = {"launcher": watched.launcher, "keeper": watched.keeper}
+    victims = {"launcher": watched.launcher, "reaper": watched.reaper}
     kill(*(pid for name, pid in victims.items() if name in who), process.pid)
     wait_until(lambda: not watched.remains(), ENDED_S)
 
@@ -181,9 +181,9 @@ def test_a_killed_kernel_leaves_nothing(kernel, who):
 @pytest.mark.parametrize(
     "stopped",
     [
-        pytest.param(["keeper"], marks=SOAK),
+        pytest.param(["reaper"], marks=SOAK),
         pytest.param(["launcher"], marks=SOAK),
-        ["keeper", "launcher"],
+        ["reaper", "launcher"],
     ],
     ids=" and ".join,
 )
@@ -195,7 +195,7 @@ def test_stopped_helpers_do_not_outlive_a_killed_kernel(kernel, stopped):
     wait_until(lambda: not watched.remains(), ENDED_S)
 
 
-@pytest.mark.parametrize("who", [pytest.param("launcher", marks=SOAK), "keeper", "launcher and keeper"])
+@pytest.mark.parametrize("who", [pytest.param("launcher", marks=SOAK), "reaper", "launcher and reaper"])
 def test_killed_helpers_leave_nothing_while_the_kernel_lives(kernel, who):
     process, watched = kernel
     kill(*(getattr(watched, name) for name in who.split(" and ")))
@@ -217,7 +217,7 @@ def test_a_cluster_that_stops_leaves_nothing_and_neither_does_a_kernel_that_ends
         process.stdin.flush()
         assert process.stdout.readline() == f"{word}\n"
         if word == "stop":
-            wait_until(lambda: watched.remains() <= {watched.keeper, watched.launcher}, ENDED_S)
+            wait_until(lambda: watched.remains() <= {watched.reaper, watched.launcher}, ENDED_S)
             assert alive([watched.launcher]), "it waits for the next cluster"
     watched.below = watched.look()
     assert len(watched.below) >= 4 + 2 * 6
@@ -247,16 +247,16 @@ def test_a_fork_of_the_kernel_keeps_nothing_of_a_stopped_cluster_alive():
         os.waitpid(child, 0)
 
 
-def test_what_outlives_even_the_keeper_is_found_and_ended_at_the_next_start(kernel, state_dir):
+def test_what_outlives_even_the_reaper_is_found_and_ended_at_the_next_start(kernel, state_dir):
     process, watched = kernel
     run = os.path.basename(watched.run)
     assert not [left for left in orphans.find(state_dir) if left.run == run], "its kernel lives"
     assert not [left for left in orphans.reap(state_dir) if left.run == run]
     bystander = subprocess.Popen(["sleep", "1001"])  # by name it looks the same
     try:
-        kill_at_once(watched.launcher, watched.keeper, process.pid)
+        kill_at_once(watched.launcher, watched.reaper, process.pid)
         process.wait()
-        wait_until(lambda: not alive([process.pid, watched.keeper, watched.launcher]), ENDED_S)
+        wait_until(lambda: not alive([process.pid, watched.reaper, watched.launcher]), ENDED_S)
 
         def found():
             return {left.process.pid for left in orphans.find(state_dir) if left.run == run}
@@ -449,6 +449,6 @@ def test_a_killed_jupyter_server_takes_kernel_tasks_and_daemons_along(tmp_path):
         for cell in ("%load_ext tfmagic", "%tfcluster start --workers 2", DAEMONS):
             run(cell)
         everyone = below(server.process.pid)
-        assert len(everyone) >= 3 + 2 * 3, "kernel, keeper, launcher and two tasks with two each"
+        assert len(everyone) >= 3 + 2 * 3, "kernel, reaper, launcher and two tasks with two each"
         server.process.kill()
         wait_until(lambda: not alive(everyone), 1 + ENDED_S)  # the kernel looks once a second

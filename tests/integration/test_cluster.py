@@ -455,7 +455,7 @@ def test_a_run_folder_that_is_deleted_is_made_anew_and_costs_no_task(tmp_path, c
         assert capfd.readouterr().err.count("was deleted meanwhile") == 1
         wait_until(lambda: cluster.logs()["worker-0"] == ["early", "before", "after", "later"])
         assert cluster.logs()["worker-1"] == ["later"]
-        assert set(supervisor.own_pids()) == {"kernel", "keeper", "launcher"}
+        assert set(supervisor.own_pids()) == {"kernel", "reaper", "launcher"}
         launcher = psutil.Process(supervisor.own_pids()["launcher"])
         launcher.suspend()
         cluster.restart("worker-1")  # no task would start

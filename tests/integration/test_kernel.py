@@ -264,9 +264,9 @@ def test_no_process_outlives_its_kernel(kernel, way):
     kernel.run("%load_ext tfmagic")
     kernel.run("%tfcluster start --workers 2")
     pid = int(kernel.text("import os; print(os.getpid())"))
-    (keeper,) = [p for p in psutil.Process(pid).children() if "keeper" in " ".join(p.cmdline())]
-    everyone = [keeper.pid, *(c.pid for c in keeper.children(recursive=True))]
-    assert len(everyone) == 4, "keeper, launcher and two tasks"
+    (reaper,) = [p for p in psutil.Process(pid).children() if "reaper" in " ".join(p.cmdline())]
+    everyone = [reaper.pid, *(c.pid for c in reaper.children(recursive=True))]
+    assert len(everyone) == 4, "reaper, launcher and two tasks"
     if way == "restart":
         kernel.manager.restart_kernel(now=False)
     elif way == "kill":

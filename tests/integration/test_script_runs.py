@@ -657,7 +657,7 @@ def test_a_running_script_is_seen_followed_and_gone_when_its_runner_is_killed(to
     assert table.wait() == 0
     assert "cluster sleeper: running, 2 workers" in table.out and "127.0.0.1:" in table.out
     below = run.below()
-    assert len(below) >= 4  # keeper, launcher, tasks
+    assert len(below) >= 4  # reaper, launcher, tasks
     run.process.kill()
     run.wait()
     wait_until(lambda: not alive(below), ENDED_S)
@@ -671,11 +671,11 @@ def test_a_running_script_is_seen_followed_and_gone_when_its_runner_is_killed(to
 def test_what_a_killed_runner_and_its_guards_have_left_is_reaped(tool, script):
     run = tool("run", "--workers", 1, script(SLEEPING))
     wait_until(lambda: "ready" in run.out, RUN_S)
-    keeper, launcher = _guards(run.process.pid)
-    below = run.below() - {keeper, launcher}
-    kill_at_once(launcher, keeper, run.process.pid)
+    reaper, launcher = _guards(run.process.pid)
+    below = run.below() - {reaper, launcher}
+    kill_at_once(launcher, reaper, run.process.pid)
     run.wait()
-    left = wait_until(lambda: alive(below) if not alive({keeper, launcher}) else None)
+    left = wait_until(lambda: alive(below) if not alive({reaper, launcher}) else None)
     dry = tool("reap", "--dry-run")
     assert dry.wait() == 1
     (sleeper,) = alive(left)  # in a session of its own, so that no signal has reached it
@@ -688,9 +688,9 @@ def test_what_a_killed_runner_and_its_guards_have_left_is_reaped(tool, script):
 
 
 def _guards(pid):
-    (keeper,) = [p.pid for p in psutil.Process(pid).children() if "keeper" in " ".join(p.cmdline())]
-    (launcher,) = [p.pid for p in psutil.Process(keeper).children()]
-    return keeper, launcher
+    (reaper,) = [p.pid for p in psutil.Process(pid).children() if "reaper" in " ".join(p.cmdline())]
+    (launcher,) = [p.pid for p in psutil.Process(reaper).children()]
+    return reaper, launcher
 
 
 def test_a_closed_pipe_ends_the_run_quietly_and_tasks_can_save(tool, script, tmp_path):

@@ -253,9 +253,9 @@ _RESTORED = "globals().update(kept_{k})"
 _LOSE_CELL = """%%capture
 cluster = get_ipython().magics_manager.registry["TFClusterMagics"].notebook.clusters["default"]
 def press(job):
-    del cluster._latest.keeper.begin
+    del cluster._latest.kept_record.begin
     raise KeyboardInterrupt
-cluster._latest.keeper.begin = press
+cluster._latest.kept_record.begin = press
 try: get_ipython().run_cell_magic("tfcluster", "--view quiet", {look!r})
 except KeyboardInterrupt: pass
 else: raise AssertionError("nothing was lost")

@@ -73,7 +73,7 @@ def test_ctrl_c_between_packing_and_sending_loses_no_variable(notebook, monkeypa
         notebook.ns["x"] = number
         notebook.ns["y"].append(number)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(cluster._latest.keeper, "begin", _press_ctrl_c)
+            patch.setattr(cluster._latest.kept_record, "begin", _press_ctrl_c)
             way()
         expected = {str((number, notebook.ns["y"]))}
         assert on_tasks() == expected, way

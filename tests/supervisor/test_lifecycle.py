@@ -138,7 +138,7 @@ def test_a_task_that_dies_while_starting_is_not_started_for_ever():
     assert h.happen(TaskExited(A, 1, 1)) == []
 
 
-def test_a_failure_gives_the_others_their_grace_then_climbs_the_ladder():
+def test_a_failure_gives_the_others_their_grace_then_escalates():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, B, now=10)
     assert h.happen(raised(A), now=11) == [abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
@@ -268,7 +268,7 @@ def test_a_task_that_makes_progress_on_its_way_out_gets_more_time_but_not_for_ev
     h.run(A, B, now=10)
     h.happen(raised(A), now=11)
     h.tick(14)
-    h.happen(at_line(B, 3), now=15.3)  # the last gentle rungs are taken
+    h.happen(at_line(B, 3), now=15.3)  # the last gentle stages are taken
     assert h.tick(16.2) == []
     assert h.wake_at == pytest.approx(16.3)
     for half_seconds in range(33, 41):
@@ -509,7 +509,7 @@ def test_a_press_on_one_cell_leaves_the_other_alone():
     assert h.happen(InterruptPressed(cell=2), now=1) == [interrupt(B, 2)]
     assert h.tick(1.5) == [cancel(B, 2)]
     assert (h.state.cells[1].presses, h.state.cells[2].presses) == (0, 1)
-    h.happen(InterruptPressed(cell=1), now=1.6)  # the first for that cell: it skips no rungs
+    h.happen(InterruptPressed(cell=1), now=1.6)  # the first for that cell: it skips no stages
     assert h.state.cells[1].presses == 1
     assert h.actions[-1] == interrupt(A, 1)
 
@@ -608,10 +608,10 @@ def test_a_failure_gives_grace_to_its_own_cell_only():
     assert aborts == [abort(B, "worker-0 raised ValueError", 1, when_stuck=True)]
     assert h.tick(14) == [interrupt(B, 1)]
     assert {a.task for t in (14.5, 15, 15.6, 15.8) for a in h.tick(t)} == {B}
-    assert h.state.cells[2].failed_at is None and h.state.cells[2].ladder is None
+    assert h.state.cells[2].failed_at is None and h.state.cells[2].escalation is None
 
 
-def test_two_cells_are_each_on_their_own_rung():
+def test_two_cells_are_each_on_their_own_stage():
     h = started(A, B, policy=Policy(3, 0.5, 0.5, 0.8))
     h.run(A, cell=1, now=0)
     h.run(B, cell=2)

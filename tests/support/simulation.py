@@ -23,7 +23,7 @@ from tfmagic.protocol import commands, events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs import folder
-from tfmagic.supervisor.ladder import PATIENCE_S
+from tfmagic.supervisor.escalation import PATIENCE_S
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import ALIVE, SIGKILL, Phase, Policy
 from tfmagic.supervisor.supervisor import Supervisor
@@ -261,8 +261,10 @@ class Simulation:
     def check_state(self) -> None:
         """Check that no wait is longer than the policy allows, and that the state holds nothing old."""
         state, policy = self.supervisor.state, self.policy
-        ladder_s = policy.interrupt_grace_s + policy.cancel_grace_s + policy.abort_grace_s + SLOWEST_S + 0.1
-        ladder_s += PATIENCE_S  # with a task that makes progress
+        escalation_s = (
+            policy.interrupt_grace_s + policy.cancel_grace_s + policy.abort_grace_s + SLOWEST_S + 0.1
+        )
+        escalation_s += PATIENCE_S  # with a task that makes progress
         self.expect(len(state.cells) <= len(TASKS) + _UNFINISHED + 1, "finished cells are kept")
         for number, cell in state.cells.items():
             waits = [self.pressed_at.get(number)]
@@ -272,7 +274,7 @@ class Simulation:
                 waits.append(max(cell.failed_at + policy.failure_grace_s, self.patient_at.get(number, 0.0)))
             if cell.sent and cell.request.timeout_s is not None:
                 waits.append(cell.started + cell.request.timeout_s)
-            due = min((at for at in waits if at is not None), default=float("inf")) + ladder_s + _CHECK_S
+            due = min((at for at in waits if at is not None), default=float("inf")) + escalation_s + _CHECK_S
             self.expect(self.now <= due, f"cell {number} should have ended at {due:.3f}: {cell}")
         for task, seen in state.tasks.items():
             if seen.phase is Phase.STARTING:

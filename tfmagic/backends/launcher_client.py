@@ -1,7 +1,7 @@
 """Start launchers and talk to them: processes that have imported TensorFlow, and fork task processes.
 
 There is one launcher for each flavour, shared by all clusters of this kernel. The process that we start is
-the keeper, whose child is the launcher (see `tfmagic.task.keeper`); the two end together.
+the reaper, whose child is the launcher (see `tfmagic.task.reaper`); the two end together.
 
 `warm` returns at once. Sessions that are opened while the launcher imports TensorFlow, or while a template is
 asked for one (`tfmagic.backends.templates`), are served afterwards.
@@ -98,35 +98,37 @@ class LauncherProcess:
         self.import_time = flavour.import_time
         self._environment = environment_of(flavour)
         self.facts = self._environment.facts
-        self._keeper: Future[subprocess.Popen[bytes] | templates.Borrowed | None] = Future()
-        self._asker: templates.Asker | None = None
+        self._reaper: Future[subprocess.Popen[bytes] | templates.PidfdProcess | None] = Future()
+        self._templates: templates.TemplateClient | None = None
         if templates.can_ask() and not flavour.isolate:
-            self._asker = templates.Asker(self._environment)
-            threading.Thread(None, self._ask, "tfmagic-keeper", (self._asker, theirs), daemon=True).start()
+            self._templates = templates.TemplateClient(self._environment)
+            threading.Thread(
+                None, self._ask, "tfmagic-reaper", (self._templates, theirs), daemon=True
+            ).start()
         else:
             with theirs:
-                self._keeper.set_result(self._start(theirs))
+                self._reaper.set_result(self._start(theirs))
 
-    def _ask(self, asker: templates.Asker, theirs: socket.socket) -> None:
+    def _ask(self, client: templates.TemplateClient, theirs: socket.socket) -> None:
         """Get a launcher from a template, or else start one. Sessions can be opened meanwhile."""
         try:
             with theirs:
-                keeper = asker.ask(theirs.fileno(), self._noise, self.mark)
-                is_needed = keeper is None and self.root.fileno() >= 0
-                self._keeper.set_result(self._start(theirs) if is_needed else keeper)
+                reaper = client.ask(theirs.fileno(), self._noise, self.mark)
+                is_needed = reaper is None and self.root.fileno() >= 0
+                self._reaper.set_result(self._start(theirs) if is_needed else reaper)
         except Exception as error:  # no more processes, or the interpreter ends
-            self._keeper.set_exception(error)
+            self._reaper.set_exception(error)
 
     def _start(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
         code = (
-            f"import os; from tfmagic.task import keeper; kernel = {os.getpid()}; "
-            "pidfd = keeper.keep(os.pidfd_open(kernel), kernel); "
+            f"import os; from tfmagic.task import reaper; kernel = {os.getpid()}; "
+            "pidfd = reaper.split_off(os.pidfd_open(kernel), kernel); "
             "from tfmagic.task import launcher; "
             f"launcher.main({theirs.fileno()}, pidfd, {self.flavour.isolate}, "
             f"{self._environment.preload!r})"
         )
         return start_in_lasting_thread(
-            "tfmagic-keeper",
+            "tfmagic-reaper",
             code,
             path=import_path(),
             stdout=self._noise,
@@ -136,39 +138,39 @@ class LauncherProcess:
         )
 
     @property
-    def process(self) -> subprocess.Popen[bytes] | templates.Borrowed:
-        """The keeper. Waits for the answer of a template that was asked.
+    def process(self) -> subprocess.Popen[bytes] | templates.PidfdProcess:
+        """The reaper. Waits for the answer of a template that was asked.
 
         Raises:
             OSError: No process could be started, or it was closed.
         """
         try:
-            keeper = self._keeper.result()
+            reaper = self._reaper.result()
         except Exception as error:
             raise ProcessLookupError(f"no launcher could be started: {error}") from error
-        if keeper is None:
+        if reaper is None:
             raise ProcessLookupError("the launcher was closed")
-        return keeper
+        return reaper
 
     @functools.cached_property
-    def keeper(self) -> Identity | None:
-        """The identity of the keeper."""
+    def reaper(self) -> Identity | None:
+        """The identity of the reaper."""
         return identify(self.process.pid)
 
     @property
     def alive(self) -> bool:
-        """True if it takes sessions. The keeper can live longer: it cleans up after its launcher."""
-        if self.owner_pid != os.getpid() or (self._keeper.done() and self._has_ended()):
+        """True if it takes sessions. The reaper can live longer: it cleans up after its launcher."""
+        if self.owner_pid != os.getpid() or (self._reaper.done() and self._has_ended()):
             return False
         root = select.poll()
         root.register(self.root.fileno(), 0)
         return not root.poll(0)  # no event is requested, so only the end is reported
 
     def own_pids(self) -> dict[str, int]:
-        """Return the pids of the keeper and the launcher, as soon as they are forked."""
-        if not self._keeper.done() or self._has_ended():
+        """Return the pids of the reaper and the launcher, as soon as they are forked."""
+        if not self._reaper.done() or self._has_ended():
             return {}
-        pids = {"keeper": self.process.pid}
+        pids = {"reaper": self.process.pid}
         if not self._launcher_pid:
             with contextlib.suppress(OSError, ValueError, psutil.Error):
                 (self._launcher_pid,) = (child.pid for child in psutil.Process(self.process.pid).children())
@@ -241,7 +243,7 @@ class LauncherProcess:
         return self._imported
 
     def end_strays(self) -> None:
-        """End the tasks that are left if launcher and keeper were both killed. Called after the session."""
+        """End the tasks that are left if launcher and reaper were both killed. Called after the session."""
         if self._has_ended():
             orphans.end_marked(self.mark)
 
@@ -256,8 +258,8 @@ class LauncherProcess:
         if self.owner_pid != os.getpid():
             return  # a fork of the kernel does not own the launcher
         self.root.close()
-        if self._asker is not None:
-            self._asker.cancel()
+        if self._templates is not None:
+            self._templates.cancel()
         with contextlib.suppress(OSError):
             try:
                 self.process.wait(2)

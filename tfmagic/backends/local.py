@@ -349,9 +349,9 @@ class LocalBackend:
     def _note(self, role: str, pid: int) -> None:
         """Note the process and its launcher in the run folder, so that a later kernel can end orphans."""
         family = orphans.lineage(pid)
-        if family[2:] != (self.launcher.keeper,):  # it has ended, and its pid is now another process's
+        if family[2:] != (self.launcher.reaper,):  # it has ended, and its pid is now another process's
             return
-        for name, process in zip((role, "launcher", "keeper"), family, strict=True):
+        for name, process in zip((role, "launcher", "reaper"), family, strict=True):
             if process not in self._noted:
                 self._noted.add(process)
                 orphans.note_process(self._run, name, process, self.launcher.mark)

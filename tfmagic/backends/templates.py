@@ -1,6 +1,6 @@
 """Ask a template for a launcher: a process that has imported TensorFlow in the same environment.
 
-    the owner's folder ── digest of the environment ──→ a template's socket ── ForkLauncher ──→ Borrowed
+    the owner's folder ── digest of the environment ──→ a template's socket ── ForkLauncher ──→ PidfdProcess
                                        └ none: start one, which is the owner's and not ours
 
 A launcher of our own is started instead where nobody owns templates, or this one refuses, has ended, or does
@@ -87,8 +87,8 @@ def can_ask() -> bool:
     return _owner is not None or warm_folder(None).exists()
 
 
-class Borrowed:
-    """A keeper that a template has forked, with the methods of `subprocess.Popen`: it is not our child."""
+class PidfdProcess:
+    """A reaper that a template has forked, with the methods of `subprocess.Popen`: it is not our child."""
 
     def __init__(self, pid: int, pidfd: int):
         self.pid, self._pidfd = pid, pidfd
@@ -101,7 +101,7 @@ class Borrowed:
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end. Raise `subprocess.TimeoutExpired` if it runs on."""
         if self._wait_ms(None if timeout is None else timeout * 1000) is None:
-            raise subprocess.TimeoutExpired("the keeper", timeout or 0)
+            raise subprocess.TimeoutExpired("the reaper", timeout or 0)
         return 0
 
     def kill(self) -> None:
@@ -143,7 +143,7 @@ class Environment:
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class Asker:
+class TemplateClient:
     """Asks for one launcher; `cancel` ends that from another thread."""
 
     def __init__(self, environment: Environment):
@@ -152,8 +152,8 @@ class Asker:
         self._channel: Channel | None = None
         self._is_cancelled = False
 
-    def ask(self, root: int, output: int, mark: str) -> Borrowed | None:
-        """Return the keeper of a new launcher; None if no template serves us.
+    def ask(self, root: int, output: int, mark: str) -> PidfdProcess | None:
+        """Return the reaper of a new launcher; None if no template serves us.
 
         One whose import takes too long, since it is stopped for example, is named on standard error.
 
@@ -167,7 +167,7 @@ class Asker:
                 for _ in range(2):  # the first one can be outdated
                     answer = self._ask_in(folder, idle_s, root, output, mark)
                     if isinstance(answer, LauncherForked):
-                        return Borrowed(answer.pid, answer.pidfd.take())
+                        return PidfdProcess(answer.pid, answer.pidfd.take())
                     if not (isinstance(answer, LauncherRefused) and answer.outdated):
                         break
         return None

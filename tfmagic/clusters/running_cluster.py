@@ -26,7 +26,7 @@ from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.tools.status import StatusWriter
 from tfmagic.failures.root_cause import FailureContext
-from tfmagic.hdf5.shared_writer.sessions import TaskFiles
+from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.cluster_spec import Shape, Spec, TaskId
 from tfmagic.protocol.events import StopRequested
 from tfmagic.supervisor import story_files
@@ -94,9 +94,9 @@ class RunningCluster:
         )
         variables.sent = self.processes.stamp_sent
         self.run, self.tasks, self.hosts = self.processes.run, self.processes.tasks, self.processes.hosts
-        self.supervisor, self.keeper = self.processes.supervisor, self.processes.keeper
+        self.supervisor, self.kept_record = self.processes.supervisor, self.processes.kept_record
         self._status_writer = StatusWriter(name, shape, self.run, lambda: self.spec.addresses)
-        self._shared_files = TaskFiles()
+        self._shared_files = SharedWriters()
         widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.cells.is_busy)
         self._views = ClusterViews(name, shape, self.supervisor, widgets, main, self.oom_kills)
         self.cells = ClusterCells(self.processes, self._views, variables, self._shared_files, main, lock)
@@ -119,7 +119,7 @@ class RunningCluster:
     def close(self) -> None:
         """End every task, and close the HDF5 files that they share. Safe to call twice."""
         self.supervisor.close()
-        self.keeper.close()
+        self.kept_record.close()
         for reason in self._shared_files.close():
             notices.tell(f"tfmagic: {reason}")
 
@@ -132,7 +132,7 @@ class RunningCluster:
 
     def _observe(self, supervisor: Supervisor) -> None:
         """Write the status file, and note tasks that have died. Called by the supervisor."""
-        if not self.keeper.was_taken_over:
+        if not self.kept_record.was_taken_over:
             self._status_writer.write_if_due(supervisor)
             self.story_file.write_if_due()
         self._views.note_ends(supervisor.state)
@@ -140,7 +140,7 @@ class RunningCluster:
 
     def _end_records(self) -> None:
         """Note in the run folder that the cluster has ended."""
-        if not self.keeper.was_taken_over:
+        if not self.kept_record.was_taken_over:
             for recorder in self.recorders:
                 recorder.end()
             self.story_file.write()

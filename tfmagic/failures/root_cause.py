@@ -163,7 +163,7 @@ def _why_interrupted(cell: CellState, outcome: CellRaised) -> str:
     if cell.timed_out:
         waited = cell.waits and f"; before that, {cell.waits}"
         return f"the cell was not done within {cell.request.timeout_s:g} s{waited}"
-    return _AFTER_FAILURE if cell.ladder is not None else ""
+    return _AFTER_FAILURE if cell.escalation is not None else ""
 
 
 def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
@@ -255,7 +255,7 @@ def fold_failures(
     folded: dict[str, list[TaskId]] = {}
     for task, outcome in others:
         failure = _one_line(outcome)
-        if isinstance(outcome, CellRaised) and outcome.interrupted and cell.ladder is not None:
+        if isinstance(outcome, CellRaised) and outcome.interrupted and cell.escalation is not None:
             failure = _AFTER_FAILURE
         elif task in cell.replaced:
             failure = "killed, since it waited for the failed task"

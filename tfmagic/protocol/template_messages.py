@@ -6,7 +6,7 @@ from tfmagic.protocol.payload import Handle, Message
 
 
 class ForkLauncher(Message, frozen=True):
-    """Fork a launcher, and a keeper, for the kernel that asks. Which process that is, the system says.
+    """Fork a launcher, and a reaper, for the kernel that asks. Which process that is, the system says.
 
     Attributes:
         output: The file that gets what the launcher writes.
@@ -26,7 +26,7 @@ class EndIfIdle(Message, frozen=True):
 
 
 class LauncherForked(Message, frozen=True):
-    """The launcher was forked, and waits for `ServeKernel`. The pid is that of its keeper."""
+    """The launcher was forked, and waits for `ServeKernel`. The pid is that of its reaper."""
 
     pid: int
     pidfd: Handle

@@ -2,7 +2,7 @@
 
     <run>/processes.jsonl    a line for each process of tfmagic's: {"role", "pid", "start", "boot", "mark"}
 
-The kernel, the keeper and the launcher each end the other processes of a run. This module is for the case
+The kernel, the reaper and the launcher each end the other processes of a run. This module is for the case
 that all three were killed together, or stopped. `tfmagic reap`, the doctor and each new run call it. It knows
 a process by its identity (pid, start time, boot), by descent from such a process, or by the mark: a random
 word, new for each launcher, in the environment that every process below it inherits. It never goes by a
@@ -35,7 +35,7 @@ class Leftover:
     """A process that outlived its kernel."""
 
     run: str  #: The name of the run folder.
-    role: str  #: A task's name, "keeper" or "launcher"; "" for a process that one of these has started.
+    role: str  #: A task's name, "reaper" or "launcher"; "" for a process that one of these has started.
     process: Identity
 
 
@@ -51,7 +51,7 @@ def note_process(run: RunFolder, role: str, process: Identity, mark: str) -> Non
 
 
 def noted(run: RunFolder) -> dict[str, Identity]:
-    """Return the last process that was noted for each role of a run: a task's name, keeper or launcher."""
+    """Return the last process that was noted for each role of a run: a task's name, reaper or launcher."""
     return {role: process for role, process, _ in _read_notes(run)}
 
 

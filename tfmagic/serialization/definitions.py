@@ -71,7 +71,7 @@ def _module_with(cls: type) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FillStep:
     """Stands in a pickle: there, the unpickler adds a part to a definition that it has made.
 
     Attributes:
@@ -120,7 +120,7 @@ class ByValue:
 
     def __init__(self, main: Mapping[str, Any]):
         self.functions: list[types.FunctionType] = []
-        self._later: list[Step] | None = None
+        self._later: list[FillStep] | None = None
         self._main = main
         self._cells: set[int] = set()
         self._globals: dict[int, tuple[object, dict[str, Any]]] = {}
@@ -130,7 +130,7 @@ class ByValue:
         """Put aside the data of the definitions that follow, for `take_later`."""
         self._later = []
 
-    def take_later(self) -> list[Step]:
+    def take_later(self) -> list[FillStep]:
         """Return the steps that add the data put aside, which come next in the pickle."""
         steps, self._later = self._later or [], None
         return steps
@@ -146,14 +146,14 @@ class ByValue:
         if isinstance(obj, Counting):
             self._counts = obj.on
             return same, (None,)
-        if isinstance(obj, Step):
+        if isinstance(obj, FillStep):
             return obj.fill, (obj.definition, obj.state)
         if isinstance(obj, BaseException):
             return _reduce_exception(obj)
         reducer = _REDUCERS.get(type(obj))
         return None if reducer is None else reducer(obj)
 
-    def _in_steps(self, made: Reduced, code: Step, data: Step | None) -> Reduced:
+    def _in_steps(self, made: Reduced, code: FillStep, data: FillStep | None) -> Reduced:
         """Return how `pickle` makes a definition, adds its code, and then its data, at once or later."""
         if data is not None and self._later is None:
             return *made, (code, *data.state[1:]), None, None, data.fill
@@ -171,8 +171,8 @@ class ByValue:
         later = tuple(data) if has_data else None
         return self._in_steps(
             (parts.make, parts.args),
-            Step(classes.fill_code, cls, (code, later, parts.subclasses, *tests)),
-            Step(classes.fill_data, cls, (None, data, parts.members)) if has_data else None,
+            FillStep(classes.fill_code, cls, (code, later, parts.subclasses, *tests)),
+            FillStep(classes.fill_data, cls, (None, data, parts.members)) if has_data else None,
         )
 
     # -- functions --
@@ -204,8 +204,8 @@ class ByValue:
         data: Reduced = (None, data_in_cells, defaults, own_data, {})
         return self._in_steps(
             (_make_function, (_bytes_of(function.__code__), home, function.__name__, cells)),
-            Step(_fill_function, function, (None, contents, attributes, own, taken)),
-            Step(_fill_function, function, data) if any(data[1:]) else None,
+            FillStep(_fill_function, function, (None, contents, attributes, own, taken)),
+            FillStep(_fill_function, function, data) if any(data[1:]) else None,
         )
 
     def _reduce_cell(self, cell: types.CellType) -> Reduced:

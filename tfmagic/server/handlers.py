@@ -84,7 +84,7 @@ class LogHandler(_Reader):
         try:
             size = os.fstat(fd).st_size
             if tail is not None:
-                span: Span | None = await asyncio.to_thread(span_of_tail, fd, tail, size)
+                span: ByteRange | None = await asyncio.to_thread(span_of_tail, fd, tail, size)
             elif offset is not None:
                 span = span_from_offset(offset, size)
             else:
@@ -103,7 +103,7 @@ class LogHandler(_Reader):
             raise web.HTTPError(400, f"{name} is a number that is not negative")
         return int(text)
 
-    async def _send(self, fd: int, span: Span | None, size: int) -> None:
+    async def _send(self, fd: int, span: ByteRange | None, size: int) -> None:
         self.set_header("Accept-Ranges", "bytes")
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
@@ -149,7 +149,7 @@ def _describe(folder: Path, snapshot: Snapshot) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """Bytes `start` to `end` of a log."""
 
     start: int
@@ -187,35 +187,35 @@ def open_log(base: Path, run: str, task: str) -> int:
     return fd
 
 
-def span_from_offset(offset: int, size: int) -> Span:
+def span_from_offset(offset: int, size: int) -> ByteRange:
     """Return the bytes from `offset` on; none if the log is shorter."""
-    return Span(min(offset, size), size)
+    return ByteRange(min(offset, size), size)
 
 
-def span_of_range(header: str, size: int) -> Span | None:
+def span_of_range(header: str, size: int) -> ByteRange | None:
     """Return the bytes that a Range header asks for; None if the log has none of them.
 
     A header that cannot be parsed, or asks for several ranges, gets the whole log, as HTTP allows.
     """
     match = _RANGE.fullmatch(header.strip())
     if not match or not (match[1] or match[2]):
-        return Span(0, size)
+        return ByteRange(0, size)
     if not match[1]:  # the last N bytes
         start, end = max(size - int(match[2]), 0), size
     else:
         start, end = int(match[1]), min(int(match[2]) + 1, size) if match[2] else size
         if match[2] and int(match[2]) < start:
-            return Span(0, size)
-    return Span(start, end, partial=True) if start < end else None
+            return ByteRange(0, size)
+    return ByteRange(start, end, partial=True) if start < end else None
 
 
-def span_of_tail(fd: int, lines: int, size: int) -> Span:
+def span_of_tail(fd: int, lines: int, size: int) -> ByteRange:
     """Return the last lines. A line end at the end of the log begins no further line.
 
     Reads the log backwards, in constant memory. Must not be called on an event loop.
     """
     if not lines or not size:
-        return Span(size, size)
+        return ByteRange(size, size)
     wanted = lines + (os.pread(fd, 1, size - 1) == b"\n")
     end = size
     while end:
@@ -226,7 +226,7 @@ def span_of_tail(fd: int, lines: int, size: int) -> Span:
             at = len(block)
             for _ in range(wanted):
                 at = block.rfind(b"\n", 0, at)
-            return Span(start + at + 1, size)
+            return ByteRange(start + at + 1, size)
         wanted -= ends
         end = start
-    return Span(0, size)
+    return ByteRange(0, size)

@@ -118,7 +118,7 @@ def _break_deadlocks(
 
 def _is_interrupted(state: ClusterState, number: int) -> bool:
     cell = state.cells.get(number)
-    return cell is not None and cell.ladder is not None
+    return cell is not None and cell.escalation is not None
 
 
 def _why_gone(state: ClusterState, number: int, task: TaskId) -> str:

@@ -21,7 +21,7 @@ def find_deserted(state: ClusterState, cell: CellState, policy: Policy, now: flo
     request = cell.request
     if not cell.outcomes or not cell.progress or not request.attended or request.keep_going:
         return ()
-    if cell.released or cell.failed_at is not None or cell.ladder is not None or cell.presses:
+    if cell.released or cell.failed_at is not None or cell.escalation is not None or cell.presses:
         return ()
     trainers = [task for task in state.tasks if task.type in _TRAINERS]
     ended = [task for task in trainers if task in cell.outcomes]

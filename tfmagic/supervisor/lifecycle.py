@@ -10,7 +10,7 @@ Several cells can run at a time. A task serves them in the order of request, and
 its tasks are free for it. It ends when each of them has an outcome. As soon as one has failed, the others are
 released from the collectives in which they wait for it, and so are those that wait for a task that has ended
 the cell: see `tfmagic.supervisor.deserted`. Tasks that still have no outcome after a grace
-period, after the time limit, or after Ctrl-C climb the ladder: see `tfmagic.supervisor.ladder`.
+period, after the time limit, or after Ctrl-C escalate: see `tfmagic.supervisor.escalation`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from msgspec import structs
 from tfmagic.protocol import events
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AbortCollectives, Rejoin
-from tfmagic.supervisor import barriers, deserted, ladder, restarts, stall_sentences, stalls
+from tfmagic.supervisor import barriers, deserted, escalation, restarts, stall_sentences, stalls
 from tfmagic.supervisor.state import (
     ALIVE,
     COMING,
@@ -256,7 +256,7 @@ def demands_nothing(arrived: Iterable[events.Event], state: ClusterState) -> boo
     if state.barriers or state.stopping or len(state.cells) != 1:
         return False
     (cell,) = state.cells.values()
-    is_well = cell.sent and cell.failed_at is None and cell.ladder is None and not cell.presses
+    is_well = cell.sent and cell.failed_at is None and cell.escalation is None and not cell.presses
     return (
         is_well
         and not cell.has_ended
@@ -310,10 +310,10 @@ def _decide_cell(
         return with_cell(state, cell), None
     cell = _release_waiting(cell, actions)
     had_time = not cell.timed_out
-    cell = ladder.start(cell, policy, now, actions)
+    cell = escalation.start(cell, policy, now, actions)
     if cell.timed_out and had_time:
         cell = replace(cell, waits=stall_sentences.explain(state, cell, policy, now, after_s=0.0))
-    return ladder.climb(state, cell, policy, now, actions)
+    return escalation.escalate(state, cell, policy, now, actions)
 
 
 def _finish_cell(state: ClusterState, cell: CellState, actions: list[Action]) -> ClusterState:

@@ -79,7 +79,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class OneShotDecision:
     """What to do now, and when a decision is due even without an event; `why` tasks are dismissed.
 
     Attributes:
@@ -95,15 +95,15 @@ class Decision:
     over: bool = False
 
 
-def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Decision:
+def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> OneShotDecision:
     """Return the actions that are due at the time `now`."""
     running = tuple(task for task, state in tasks.items() if state.end is None)
     for due, why in _last_calls(tasks, rules):
         if now >= due:
-            return Decision(dismiss=running, why=why, over=not running)
+            return OneShotDecision(dismiss=running, why=why, over=not running)
     waits = [due for due, _ in _last_calls(tasks, rules)] if running else []
     if _chief_is_over(tasks, rules):
-        return Decision(wake_at=min(waits, default=None), over=not running)
+        return OneShotDecision(wake_at=min(waits, default=None), over=not running)
     again = {
         task: state.ended_at + min(_FIRST_DELAY_S * 2**state.restarts, _LONGEST_DELAY_S)
         for task, state in tasks.items()
@@ -111,11 +111,11 @@ def decide(tasks: Mapping[TaskId, OneShotTask], rules: Rules, now: float) -> Dec
     }
     if again and rules.together:
         if running:
-            return Decision(recall=running, wake_at=min(waits, default=None))
+            return OneShotDecision(recall=running, wake_at=min(waits, default=None))
         again = dict.fromkeys(tasks, max(again.values()))
     due_now = tuple(task for task, at in again.items() if now >= at)
     wake_at = min([*waits, *again.values()], default=None)
-    return Decision(restart=due_now, wake_at=wake_at, over=not running and not again)
+    return OneShotDecision(restart=due_now, wake_at=wake_at, over=not running and not again)
 
 
 def _last_calls(tasks: Mapping[TaskId, OneShotTask], rules: Rules) -> list[tuple[float, str]]:

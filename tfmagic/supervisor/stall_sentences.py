@@ -71,7 +71,8 @@ def explain(
 
 def explain_interrupt(cell: CellState) -> str:
     """Return which tasks one Ctrl-C did not reach, and what a second one does; "" if it reached all."""
-    left = [task for task in cell.waiting_for if cell.ladder is not None and task in cell.ladder.tasks]
+    reached = () if cell.escalation is None else cell.escalation.tasks
+    left = [task for task in cell.waiting_for if task in reached]
     if not left or not cell.is_users_turn:
         return ""
     places: dict[str, list[TaskId]] = {}

@@ -1,6 +1,7 @@
 """The state of a cluster, the policy, and the actions of the supervisor, as plain frozen data.
 
-The functions over it are in `tfmagic.supervisor.lifecycle`, `ladder`, `restarts`, `barriers` and `stalls`.
+The functions over it are in `tfmagic.supervisor.lifecycle`, `escalation`, `restarts`, `barriers` and
+`stalls`.
 """
 
 import enum
@@ -25,7 +26,7 @@ from tfmagic.protocol.events import (
 
 # three numbers that Linux will not change; the signal module's enums cost more than they tell
 SIGKILL, SIGUSR1, SIGCONT = 9, 10, 18
-GENTLE_RUNGS = 3  # of the ladder: those that cost a task no variables
+GENTLE_STAGES = 3  # of the escalation: those that cost a task no variables
 
 
 class Phase(enum.Enum):
@@ -100,16 +101,16 @@ class TaskState(msgspec.Struct, frozen=True):
 Outcome = CellReturned | CellRaised | TaskExited | TaskLost
 
 
-class Ladder(msgspec.Struct, frozen=True):
-    """The way to an end of tasks that have no outcome: why, which, since when, and the rungs taken.
+class Escalation(msgspec.Struct, frozen=True):
+    """The way to an end of tasks that have no outcome: why, which, since when, and the stages taken.
 
-    `since` moves back if the user skips rungs. `again` if it began anew, since code caught KeyboardInterrupt.
+    `since` moves back if the user skips stages. `again` if it began anew: code caught KeyboardInterrupt.
     """
 
     reason: str
     since: float
     tasks: tuple[TaskId, ...]
-    rung: int = 0
+    stage: int = 0
     again: bool = False
 
 
@@ -171,7 +172,7 @@ class CellState(msgspec.Struct, frozen=True):
     presses: int = 0
     insists: bool = False
     pressed_tasks: tuple[TaskId, ...] = ()
-    ladder: Ladder | None = None
+    escalation: Escalation | None = None
     replaced: tuple[TaskId, ...] = ()
     queued: bool = False
     progress: Mapping[TaskId, LastProgress] = {}
@@ -202,8 +203,8 @@ class CellState(msgspec.Struct, frozen=True):
     @property
     def is_users_turn(self) -> bool:
         """Whether one Ctrl-C has done all it can: only a second one ends the tasks that are left."""
-        taken = 0 if self.ladder is None else self.ladder.rung
-        return self.presses == 1 and not self.insists and taken >= GENTLE_RUNGS
+        taken = 0 if self.escalation is None else self.escalation.stage
+        return self.presses == 1 and not self.insists and taken >= GENTLE_STAGES
 
 
 class ClusterState(msgspec.Struct, frozen=True):

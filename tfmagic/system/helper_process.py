@@ -4,7 +4,7 @@
 an unguarded script a second time. An interpreter from here does neither. It has a session of its own, so that
 Ctrl-C in a terminal does not reach it. It ends with this process in the way that suits its work:
 
-- The launcher's keeper watches a pidfd of this process (`tfmagic.task.keeper`).
+- The launcher's reaper watches a pidfd of this process (`tfmagic.task.reaper`).
 - A writer of a shared HDF5 file sees the end of its control channel, and finishes the file first.
 - A server of objects reads standard input to its end (`tfmagic.system.shared_manager`).
 - TensorBoard, and the holder of simulated hosts, are killed (`start_killed_with_us`).

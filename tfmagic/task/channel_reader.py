@@ -27,7 +27,7 @@ _ALONE_S = 0.01  # an interrupt that comes sooner waits until then
 _BURST_S = 0.002  # between two cells; from here on, waking the side thread takes as long as what is saved
 
 
-class Turns:
+class ChannelReader:
     """The turns of the two threads. `side_reads` is written here and read by the side thread.
 
     Args:
@@ -50,7 +50,7 @@ class Turns:
         """Check whether a later cell than this one has come."""
         return ended_cell < self._last_cell
 
-    def bring(self, cell: RunCell | EndTask) -> None:
+    def deliver(self, cell: RunCell | EndTask) -> None:
         """Hand over a cell that has come. The caller, the thread that reads, stops reading."""
         with self._lock:
             self.side_reads, self._last_cell = False, cell.cell
@@ -68,7 +68,7 @@ class Turns:
         self._alarm_at = self._clock() + after_s
         self._alarm.set(after_s)
 
-    def pass_on(self, message: HandleComm) -> None:
+    def forward(self, message: HandleComm) -> None:
         """Hand over a message for a widget. The thread that reads goes on reading."""
         self._work.put(message)
 

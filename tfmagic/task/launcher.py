@@ -11,10 +11,10 @@ A fork is safe only from one thread and before TensorFlow's context exists. Both
 fork (`import_conditions`); if one is not so, the child becomes a fresh interpreter. The garbage collector is
 frozen, so that collections in the children do not copy the memory of the import.
 
-No process outlives the kernel. The root channel ends with the kernel, which the keeper (our parent) watches
+No process outlives the kernel. The root channel ends with the kernel, which the reaper (our parent) watches
 too. Task processes get SIGKILL when the launcher ends. A task's process group ends with the task. Processes
 that a task has put into a session of their own become children of the launcher (a subreaper), which ends them
-with the last cluster. The keeper ends all that a killed launcher leaves.
+with the last cluster. The reaper ends all that a killed launcher leaves.
 """
 
 import contextlib
@@ -50,16 +50,16 @@ from tfmagic.protocol.payload import Handle
 from tfmagic.system import namespaces, processes
 from tfmagic.system.process_identity import is_resource_tracker
 from tfmagic.task import import_conditions
-from tfmagic.task.keeper import end_descendants
+from tfmagic.task.reaper import end_descendants
 from tfmagic.task.tensorflow import patches
 
 
-def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> NoReturn:
-    """Run the launcher on its root channel until the kernel or the keeper is gone. Never returns.
+def main(fd: int, reaper: int, isolate: bool, preload: tuple[str, ...] = ()) -> NoReturn:
+    """Run the launcher on its root channel until the kernel or the reaper is gone. Never returns.
 
     Args:
         fd: The root channel.
-        keeper: A pidfd of our parent; see `tfmagic.task.keeper`.
+        reaper: A pidfd of our parent; see `tfmagic.task.reaper`.
         isolate: Whether tasks get a network of their own.
         preload: Further modules to import for the tasks.
     """
@@ -79,10 +79,10 @@ def main(fd: int, keeper: int, isolate: bool, preload: tuple[str, ...] = ()) -> 
         with contextlib.suppress(OSError):
             root.send(LauncherFailed(text))
         os._exit(1)
-    serve(root, keeper, version, time.perf_counter() - started)
+    serve(root, reaper, version, time.perf_counter() - started)
 
 
-def serve(root: Channel, keeper: int, version: str, seconds: float, obstacle: str = "") -> NoReturn:
+def serve(root: Channel, reaper: int, version: str, seconds: float, obstacle: str = "") -> NoReturn:
     """Report that everything is imported, and run the launcher. Never returns.
 
     Args:
@@ -93,7 +93,7 @@ def serve(root: Channel, keeper: int, version: str, seconds: float, obstacle: st
     processes.become_subreaper()
     found = obstacle or import_conditions.obstacle_to_fork()
     root.send(LauncherReady(version, seconds, found, patches.probe_all()))
-    Launcher(root, keeper, obstacle).serve()
+    Launcher(root, reaper, obstacle).serve()
     os._exit(0)
 
 
@@ -156,8 +156,8 @@ class _Child:
 class Launcher:
     """The sessions (one for each cluster), the children, and one poll for all of them."""
 
-    def __init__(self, root: Channel, keeper_fd: int, obstacle: str = ""):
-        self.root, self.keeper_fd, self.obstacle = root, keeper_fd, obstacle
+    def __init__(self, root: Channel, reaper_fd: int, obstacle: str = ""):
+        self.root, self.reaper_fd, self.obstacle = root, reaper_fd, obstacle
         self.poll = select.poll()
         self.asked_to_end = False
         self.sessions: dict[int, Channel] = {}
@@ -166,13 +166,13 @@ class Launcher:
         signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake: adopted orphans must be reaped
         signal.signal(signal.SIGTERM, self._on_terminate)
-        # from here on we watch the keeper's pidfd, unless we are stopped
+        # from here on we watch the reaper's pidfd, unless we are stopped
         processes.set_parent_death_signal(signal.SIGCONT)
-        for fd in (root.fileno(), self.keeper_fd, self.wake_read):
+        for fd in (root.fileno(), self.reaper_fd, self.wake_read):
             self.poll.register(fd, select.POLLIN)
 
     def serve(self) -> None:
-        """Work until the kernel or the keeper ends; then end all descendants."""
+        """Work until the kernel or the reaper ends; then end all descendants."""
         try:
             self._serve_all()
         except BaseException as error:  # every cluster gets to know why its tasks end
@@ -186,10 +186,10 @@ class Launcher:
     def _serve_all(self) -> None:
         while True:
             for fd, _ in self.poll.poll():
-                if fd == self.keeper_fd or self.asked_to_end or not self._serve_one(fd):
+                if fd == self.reaper_fd or self.asked_to_end or not self._serve_one(fd):
                     end_descendants()
                     with contextlib.suppress(OSError):  # it has ended; else it can be stopped
-                        signal.pidfd_send_signal(self.keeper_fd, signal.SIGCONT)
+                        signal.pidfd_send_signal(self.reaper_fd, signal.SIGCONT)
                     return
 
     def _on_terminate(self, number: int, frame: object) -> None:

@@ -39,7 +39,7 @@ from tfmagic.task.barriers_and_input import Barriers, Keyboard
 from tfmagic.task.cell_parts import Attempt, CellParts
 from tfmagic.task.cell_position import PlaceWatch
 from tfmagic.task.cell_reports import Reports
-from tfmagic.task.channel_reader import Turns, Work
+from tfmagic.task.channel_reader import ChannelReader, Work
 from tfmagic.task.interrupt_delivery import InterruptDelivery
 from tfmagic.task.shell import CellRunner, encode_bundle
 from tfmagic.task.tensorflow import (
@@ -82,7 +82,7 @@ class TaskProgram:
 
     def __init__(self, boot: commands.TaskBoot, channel: Channel):
         self.boot, self.channel = boot, channel
-        self.turns = Turns()
+        self.reader = ChannelReader()
         self.barriers = Barriers(boot, channel)
         self.keyboard = Keyboard(boot, channel)
         self.runner = CellRunner(self._send_display, self._ask, boot.is_interactive)
@@ -136,7 +136,7 @@ class TaskProgram:
                 if not is_ours:  # the last cell can have set its own
                     signal_handlers.set_handler(signal.SIGINT, self.interrupt.on_signal)
                     is_ours = True
-                if (work := self.turns.next_work()) is not None:
+                if (work := self.reader.next_work()) is not None:
                     return work
                 for command in self.channel.receive_some():
                     self._obey(command)
@@ -157,8 +157,8 @@ class TaskProgram:
         ready.register(self.channel.fileno(), select.POLLIN)
         try:
             while True:
-                self.turns.wait_for_alarm(lambda: self.ended_cell)
-                while self.turns.side_reads:  # until a cell is handed over
+                self.reader.wait_for_alarm(lambda: self.ended_cell)
+                while self.reader.side_reads:  # until a cell is handed over
                     self._serve_channel(ready)
         except (EOFError, ConnectionError):
             os._exit(0)  # the kernel is gone
@@ -168,7 +168,7 @@ class TaskProgram:
     def _serve_channel(self, ready: select.poll) -> None:
         """Obey the next commands, or look at the main thread while none comes."""
         urgent = self.interrupt.is_urgent
-        if not urgent and not self.turns.is_busy(self.ended_cell):
+        if not urgent and not self.reader.is_busy(self.ended_cell):
             came = self.channel.receive_some()
         elif ready.poll(_WATCH_MS if urgent else _LINE_MS):
             came = self.channel.receive_ready()
@@ -186,9 +186,9 @@ class TaskProgram:
     def _obey(self, command: Any) -> None:
         match command:
             case commands.RunCell() | commands.EndTask():
-                self.turns.bring(command)
+                self.reader.deliver(command)
             case commands.HandleComm():
-                self.turns.pass_on(command)
+                self.reader.forward(command)
             case commands.ReleaseBarrier(name, place):
                 if name.startswith(FIRST_STRATEGY):
                     interrupts.STATE.is_held = True
@@ -260,7 +260,7 @@ class TaskProgram:
     # -- running --
 
     def _meet(self, kind: str, members: tuple[TaskId, ...], timeout_s: float | None = None) -> int:
-        self.turns.call_side_thread()
+        self.reader.call_side_thread()
         return self.barriers.wait(self.cell, kind, members, timeout_s)
 
     def _send_socket(self, request: str, fd: int | None) -> None:
@@ -271,7 +271,7 @@ class TaskProgram:
         self.channel.send(SocketSent(*me, cell.cell, cell.group, cell.tasks, request, handle))
 
     def _ask(self, prompt: str, hidden: bool) -> str:
-        self.turns.call_side_thread()
+        self.reader.call_side_thread()
         return self.keyboard.ask(self.cell.cell, prompt, hidden)
 
     def _send_display(self, content: dict[str, Any]) -> None:
@@ -320,7 +320,7 @@ class TaskProgram:
 
     def _handle_comm(self, message: CommMessage) -> None:
         """Let a widget handle a message of the page; an interrupt of a later cell ends that."""
-        self.turns.begin_callback()
+        self.reader.begin_callback()
         self.interrupt.running = self.interrupt.in_callback = True
         try:
             self.widgets.handle(message)
@@ -328,11 +328,11 @@ class TaskProgram:
             traceback.print_exc()
         finally:
             self.interrupt.running = self.interrupt.in_callback = False
-        self.turns.end_callback()
+        self.reader.end_callback()
         streams.flush_all()
 
     def _end(self, error: BaseException | None) -> NoReturn:
-        self.turns.leave()
+        self.reader.leave()
         exits.end_program(error)
 
     def _attempt(self, cell: commands.RunCell, attempt: Attempt) -> None:

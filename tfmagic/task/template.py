@@ -1,13 +1,13 @@
-"""The template: imports TensorFlow once, then forks a launcher, with a keeper, for each kernel that asks.
+"""The template: imports TensorFlow once, then forks a launcher, with a reaper, for each kernel that asks.
 
-    kernel ── ForkLauncher(environ, path) ───→ template ──fork──→ keeper ──fork──→ launcher ──fork──→ tasks
+    kernel ── ForkLauncher(environ, path) ───→ template ──fork──→ reaper ──fork──→ launcher ──fork──→ tasks
            ←─ LauncherForked | LauncherRefused     │ a socket in the user's own folder    ↑
            └─ ServeKernel(root channel) ───────────┼──────────────────────────────────────┘
                                                    └─ ends with its owner, or when it was idle
 
-A launcher is the kernel's own, as one that the kernel has started (`tfmagic.task.keeper`): it ends with the
+A launcher is the kernel's own, as one that the kernel has started (`tfmagic.task.reaper`): it ends with the
 kernel, and lives on if the template ends. The template keeps no task and no channel of a kernel. It watches
-each kernel only to wake up a keeper that is stopped when the kernel ends.
+each kernel only to wake up a reaper that is stopped when the kernel ends.
 
 It has one thread and no context of TensorFlow. It refuses a kernel that has inherited something else, such as
 limits or namespaces, or whose import would find other files (`import_record`). What the kernel has inherited
@@ -47,7 +47,7 @@ from tfmagic.protocol.template_messages import (
 from tfmagic.runs import orphans, warm_folder
 from tfmagic.system import processes
 from tfmagic.system.inherited_facts import inherited_facts
-from tfmagic.task import import_conditions, keeper, launcher
+from tfmagic.task import import_conditions, launcher, reaper
 from tfmagic.task.import_record import ImportRecord
 
 _LOOK_S = 0.2  # between two looks at the owner during the import
@@ -148,15 +148,15 @@ def _peer_of(sock: socket.socket) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A keeper, and pidfds of it and of its kernel."""
+    """A reaper, and pidfds of it and of its kernel."""
 
     pid: int
-    keeper: int
+    reaper: int
     kernel: int
 
 
 class Template:
-    """The kernels that ask, the keepers, and one poll for all of them."""
+    """The kernels that ask, the reapers, and one poll for all of them."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class Template:
         if pid == 0:
             try:
                 _set_up(request, connection, kernel)
-                watched = keeper.keep(kernel)
+                watched = reaper.split_off(kernel)
                 _serve_kernel(connection, watched, self.version, obstacle)
             except BaseException:  # must not reach the template's loop; the kernel's file gets it
                 traceback.print_exc()
@@ -274,20 +274,20 @@ class Template:
             finally:
                 os._exit(1)
         child = _Child(pid, os.pidfd_open(pid), kernel)
-        for fd in (child.keeper, child.kernel):
+        for fd in (child.reaper, child.kernel):
             self.children[fd] = child
             self.poll.register(fd, select.POLLIN)
-        return LauncherForked(pid, Handle(child.keeper))
+        return LauncherForked(pid, Handle(child.reaper))
 
     def _note_end(self, fd: int) -> None:
-        """Forget a keeper that has ended; wake one whose kernel has ended: it can be stopped."""
+        """Forget a reaper that has ended; wake one whose kernel has ended: it can be stopped."""
         child = self.children.pop(fd)
         self.poll.unregister(fd)
         os.close(fd)
         if fd == child.kernel:
-            if child.keeper in self.children:
+            if child.reaper in self.children:
                 with contextlib.suppress(OSError):
-                    signal.pidfd_send_signal(child.keeper, signal.SIGCONT)
+                    signal.pidfd_send_signal(child.reaper, signal.SIGCONT)
         else:
             os.waitpid(child.pid, 0)
             if child.kernel in self.children:

@@ -12,7 +12,7 @@ from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.doing import FAILURES, Doing
 from tfmagic.runs.folder import RunFolder
 from tfmagic.supervisor import stall_sentences, stalls
-from tfmagic.supervisor.ladder import name_failure
+from tfmagic.supervisor.escalation import name_failure
 from tfmagic.supervisor.stalls import TaskActivity
 from tfmagic.supervisor.state import CellState, ClusterState, Outcome, Phase
 from tfmagic.views.protocol import SupervisorFacts, ViewContext
@@ -80,7 +80,7 @@ def find_left(context: ViewContext) -> str:
 def cell_news(supervisor: SupervisorFacts, cell: CellState) -> str:
     """Return who waits for whom, tasks beside the cell's that are dead, and a lack of memory; or ""."""
     state, policy = supervisor.state, supervisor.policy()
-    if cell.ladder is not None or cell.presses > 0:
+    if cell.escalation is not None or cell.presses > 0:
         waits = stall_sentences.explain_interrupt(cell)
     else:
         waits = stall_sentences.explain(state, cell, policy, time.monotonic())
@@ -99,9 +99,9 @@ def find_ending(context: ViewContext) -> str:
         return ""
     if cell.is_users_turn:
         return find_left(context)
-    ending = [t.name for t in cell.waiting_for if cell.ladder is not None and t in cell.ladder.tasks]
-    if ending and cell.ladder is not None:
-        return f"{cell.ladder.reason}: ending {', '.join(ending[:3])}"
+    ending = [t.name for t in cell.waiting_for if cell.escalation is not None and t in cell.escalation.tasks]
+    if ending and cell.escalation is not None:
+        return f"{cell.escalation.reason}: ending {', '.join(ending[:3])}"
     if cell.failed_at is None or cell.request.keep_going:
         return ""
     grace_s = context.supervisor.policy().failure_grace_s

@@ -10,11 +10,11 @@ from tfmagic.features.diff.differences import (
     describe_parts,
     describe_rows,
 )
-from tfmagic.features.diff.digests import Part
+from tfmagic.features.diff.digests import PartDigest
 
 
 def test_tasks_with_equal_parts_are_one_group():
-    same, other = Part("int", "1", "3"), Part("int", "2", "4")
+    same, other = PartDigest("int", "1", "3"), PartDigest("int", "2", "4")
     found = {"worker-0": {"a": same, "b": same}, "worker-1": {"a": same, "b": other}, "worker-2": {"a": same}}
     groups = compare_parts(found)
     assert groups == {"b": (("worker-0",), ("worker-1",), ("worker-2",))}
@@ -23,7 +23,7 @@ def test_tasks_with_equal_parts_are_one_group():
 
 
 def test_kinds_that_differ_are_said_before_values():
-    found = {"a-0": {"": Part("float32 [2]", "1")}, "a-1": {"": Part("float32 [3]", "2")}}
+    found = {"a-0": {"": PartDigest("float32 [2]", "1")}, "a-1": {"": PartDigest("float32 [3]", "2")}}
     assert describe_parts("", (("a-0",), ("a-1",)), found, {}) == "float32 [2] | float32 [3]"
 
 
@@ -41,7 +41,7 @@ def test_kinds_that_differ_are_said_before_values():
     ],
 )
 def test_arrays_differ_by_a_norm_and_a_place(first, other, says):
-    part = Part("array", "", "", True)
+    part = PartDigest("array", "", "", True)
     found = {"a-0": {"": part}, "a-1": {"": part}}
     arrays = {"a-0": {"": np.array(first)}, "a-1": {"": np.array(other)}}
     assert describe_parts("", (("a-0",), ("a-1",)), found, arrays) == says

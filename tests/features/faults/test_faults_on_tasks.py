@@ -214,6 +214,6 @@ def test_no_thread_of_the_lab_outlives_its_cluster(two):
     two.run("%tfcluster kill worker-1 --after 600")
     two.cluster()._latest.supervisor.ask(StopRequested())  # as the button of a panel
     wait_until(lambda: not two.cluster().running)
-    wait_until(lambda: not [t for t in threading.enumerate() if "brake" in t.name])
+    wait_until(lambda: not [t for t in threading.enumerate() if "throttle" in t.name])
     two.run("%tfcluster start --workers 2")
     assert not [t for t in threading.enumerate() if "chaos" in t.name]

@@ -7,7 +7,7 @@
 
 The way of a command. Each step but the last is one for all tasks that get the same command:
 
-    RemoteBackend.send: encoded → Orders, those that leave together → Relay.pass_on: by host, numbered, each
+    RemoteBackend.send: encoded → Orders, those that leave together → Relay.forward: by host, numbered, each
     large value put into the engine once → HostAgent.perform: each number once → LocalBackend.send_frame
 
 The way of an event. Each step but the first is one for all events of a host that come at about the same time:

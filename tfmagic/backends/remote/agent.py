@@ -103,7 +103,7 @@ class HostAgent:
         self._dismissed, self._is_lease_over = threading.Event(), False
         threading.Thread(target=self._keep_lease, name="tfmagic-lease", daemon=True).start()
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         """Note that the kernel is there, while a large value keeps it from asking for reports."""
         self._heard = time.monotonic()
 

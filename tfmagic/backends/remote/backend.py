@@ -241,7 +241,7 @@ class RemoteBackend:
         self._send_orders()
         if self._reports.fileno() >= 0:
             self._selector.unregister(self._reports)
-            self._driver.give_back()
+            self._driver.release()
         elif self._is_open and self._opening.setup.kept_as and not self.was_taken_over:
             self._end_kept()
         self._selector.close()
@@ -252,7 +252,7 @@ class RemoteBackend:
         with contextlib.suppress(LaunchError, OSError):
             driver = driver_client.take(self._opening.request.address)
             driver.open(msgspec.structs.replace(self._opening, resumes=True), lambda what: None)
-            driver.give_back()
+            driver.release()
 
     def leave(self) -> None:
         """End the driver process alone: the hosts of a kept cluster wait for the next kernel."""

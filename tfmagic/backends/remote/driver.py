@@ -182,7 +182,7 @@ class Driver:
             if (relay := self._relay) is not None:
                 self._leaves_cluster = bool(self._kept_as)  # the kernel has noted where it is
                 try:
-                    relay.pass_on(orders)
+                    relay.forward(orders)
                 except Exception as error:  # a defect: the tasks would wait for these orders
                     for host in relay.all_hosts():
                         relay.give_up(host, f"an order could not be passed on: {words_of(error)}")

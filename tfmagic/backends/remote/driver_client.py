@@ -117,7 +117,7 @@ class DriverProcess:
             self._control.send(request)
             return self._expect(kind, timeout_s + _MARGIN_S, self._engine)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """End the tasks on the hosts, and keep the process for the next cluster; end it where that fails."""
         try:
             with self._lock:

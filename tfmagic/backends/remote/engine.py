@@ -75,7 +75,7 @@ class Engine(Protocol):
         """Return why an agent has ended, by an error of the engine."""
 
     def call(self, agent: Any, method: str, *args: Any) -> Any:
-        """Call ``perform``, ``poll`` or ``beat`` of a `HostAgent`; return the engine's handle of the answer.
+        """Call ``perform``, ``poll`` or ``heartbeat`` of a `HostAgent`; return the handle of the answer.
 
         Does not wait. None of the three waits for another one there.
         """

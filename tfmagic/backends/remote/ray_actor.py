@@ -74,9 +74,9 @@ class RayAgent:
     def perform(self, number: int, parcels: Any, contents: Any) -> None:
         self.agent.perform(number, parcels, *map(fetch, contents))
 
-    def beat(self) -> None:
+    def heartbeat(self) -> None:
         if self.agent is not None:
-            self.agent.beat()
+            self.agent.heartbeat()
 
     def poll(self, number: int, timeout_s: float) -> Any:
         """Return a batch; its large contents are objects of their own."""
@@ -138,6 +138,6 @@ def actor_class() -> Any:
     """Return the class of actors. Its code travels by value, so that a host needs no tfmagic for it."""
     for module in (sys.modules[__name__], own_source):
         ray.cloudpickle.register_pickle_by_value(module)
-    for name in (groups := ("poll", "beat")):
+    for name in (groups := ("poll", "heartbeat")):
         setattr(RayAgent, name, ray.method(concurrency_group=name)(getattr(RayAgent, name)))
     return ray.remote(num_cpus=0, concurrency_groups=dict.fromkeys(groups, 1))(RayAgent)

@@ -65,7 +65,7 @@ class Host:
         ahead_s: How far this machine's clock is ahead of the host's.
         shares_memory: Whether the agent and this process can open each other's memory files.
         is_served: Whether its agent is asked for reports, which renews the agent's lease.
-        beat: A call that waits for a sign of the agent, whose last report takes long.
+        heartbeat: A call that waits for a sign of the agent, whose last report takes long.
     """
 
     tasks: list[TaskId]
@@ -82,7 +82,7 @@ class Host:
     ahead_s: float = float("inf")
     shares_memory: bool = False
     is_served: bool = False
-    beat: Any = None
+    heartbeat: Any = None
 
 
 class Relay:
@@ -174,7 +174,7 @@ class Relay:
         if orders and new.agent is not None:
             self._perform(new, orders)
 
-    def pass_on(self, orders: Sequence[Deliver]) -> None:
+    def forward(self, orders: Sequence[Deliver]) -> None:
         """Send orders to their hosts: those of one host in one call, and each content once.
 
         An order that fails is answered for its task, and a host that cannot be called is lost.
@@ -350,12 +350,12 @@ class Relay:
     def _look_at(self, host: Host) -> None:
         """Ask a host for a sign before it counts as silent: its report can hold a large value on its way."""
         with contextlib.suppress(Exception):  # the engine has ended, which the poll tells
-            if host.beat is not None and self._engine.has_answer(host.beat):
-                call, host.beat = host.beat, None
+            if host.heartbeat is not None and self._engine.has_answer(host.heartbeat):
+                call, host.heartbeat = host.heartbeat, None
                 self._engine.answer(call)
                 host.heard = time.monotonic()
-            if host.beat is None and time.monotonic() - host.heard > _SOONER * self._suspect_s:
-                host.beat = self._engine.call(host.agent, "beat")
+            if host.heartbeat is None and time.monotonic() - host.heard > _SOONER * self._suspect_s:
+                host.heartbeat = self._engine.call(host.agent, "heartbeat")
         unheard_s = time.monotonic() - host.heard
         if (is_silent := unheard_s > self._suspect_s) != host.is_silent:
             host.is_silent = is_silent

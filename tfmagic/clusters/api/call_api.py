@@ -44,7 +44,7 @@ class Calls(ClusterBase):
     @property
     def unsent(self) -> tuple[int, ...]:
         """The notebook's numbers of cells that a former kernel has not sent, as they had to wait."""
-        return self._running_cluster().keeper.unsent
+        return self._running_cluster().kept_record.unsent
 
     def collect(self) -> list[TaskResults[Any]]:
         """Wait for the cells and calls of a former kernel; return their results in the order of their start.

@@ -24,7 +24,7 @@ from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import DeathReports
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.shared_writer.sessions import TaskFiles
+from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.cluster_spec import Selector, TaskId, select
 from tfmagic.protocol.commands import CellKind, Rejoin
 from tfmagic.protocol.events import CellRequested, GroupChanged
@@ -49,12 +49,12 @@ class ClusterCells:
         processes: ClusterProcesses,
         views: ClusterViews,
         variables: TaskVariables,
-        shared_files: TaskFiles,
+        shared_files: SharedWriters,
         main: Callable[[], dict[str, Any]],
         lock: threading.RLock,
     ):
         self._processes, self._views, self._variables = processes, views, variables
-        self._supervisor, self._keeper = processes.supervisor, processes.keeper
+        self._supervisor, self._kept_record = processes.supervisor, processes.kept_record
         self._main, self._lock = main, lock
         self._cell_tasks = processes.shape.cell_tasks
         self._shared_files = shared_files
@@ -177,7 +177,7 @@ class ClusterCells:
             timeout_s = None
         request = CellRequested(command.cell, commands, timeout_s, options.keep_going, attended=not detached)
         job = self._make_job(request, options, may_begin)
-        self._keeper.begin(job)
+        self._kept_record.begin(job)
         features.begin(job, self._context)
         job.start(takes_ctrl_c=not detached)
         self._variables.handed_over(prepared)
@@ -222,7 +222,7 @@ class ClusterCells:
         features.end(job, outcome.outcomes, self._context)
         with self._lock:
             self._note_ended()
-            self._keeper.settle(job.number)
+            self._kept_record.settle(job.number)
         run = self._processes.run
         results.warn_of_lost_output(outcome, run, self._supervisor.closed_logs)
         results.report_restored_folder(run)

@@ -107,13 +107,13 @@ class Job(RunningCell):
         if takes_ctrl_c:
             self.ctrl_c.take()
         try:
-            self.supervisor.run_cell(self, waits=takes_ctrl_c)
+            self.supervisor.run_cell(self)
             self._is_sent = True  # before the count is read: a signal can come between two lines
             for _ in range(self._early_presses):
                 self.interrupt()
             self._view = self._make_view(self)
         except BaseException:
-            self.ctrl_c.give_back()
+            self.ctrl_c.release()
             self.give_up()  # it might have been sent, and nothing would show it
             raise
 
@@ -209,7 +209,7 @@ def _undescribed(cell: CellState | None) -> CellRecord:
 class CtrlC:
     """Turn Ctrl-C into a callback while this process waits for tasks: our own code is not interrupted.
 
-    Call `on_press` at SIGINT between `take` and `give_back`, or inside a ``with`` block.
+    Call `on_press` at SIGINT between `take` and `release`, or inside a ``with`` block.
 
     It works in the main thread only, which alone gets signals, and not where SIGINT is ignored.
     """
@@ -224,7 +224,7 @@ class CtrlC:
         if is_main and callable(signal_handlers.handler_of(signal.SIGINT)):
             self._former = signal_handlers.set_handler(signal.SIGINT, lambda number, frame: self._on_press())
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Restore the former handler. Do nothing a second time."""
         if self._former is not None:
             signal_handlers.set_handler(signal.SIGINT, self._former)
@@ -234,4 +234,4 @@ class CtrlC:
         self.take()
 
     def __exit__(self, *_: object) -> None:
-        self.give_back()
+        self.release()

@@ -31,7 +31,7 @@ def rejoin(processes: ClusterProcesses, begin_on: Callable[[CellPlan, Iterable[T
     try:
         has_ended = waiting.wait(job, _REJOIN_S)
     finally:
-        job.ctrl_c.give_back()
+        job.ctrl_c.release()
     if not has_ended:
         known = processes.supervisor.state.cells.get(job.number)
         late = [task.name for task in tf_configs if known is not None and task in known.waiting_for]

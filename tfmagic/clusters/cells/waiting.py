@@ -37,7 +37,7 @@ def finish(job: Job) -> CellResult:
     try:
         watch(job)
     finally:
-        job.ctrl_c.give_back()
+        job.ctrl_c.release()
     return job.settle()
 
 
@@ -46,7 +46,7 @@ async def finish_async(job: Job) -> CellResult:
     try:
         await wait_async(job, interrupts=True)
     finally:
-        job.ctrl_c.give_back()
+        job.ctrl_c.release()
     return _settle_async(job)
 
 
@@ -63,7 +63,7 @@ def _settle_async(job: Job) -> CellResult:
 def wait(job: Job, timeout_s: float | None = None) -> bool:
     """Show a job until it ends; return False when the time has passed. Ctrl-C does not interrupt the job."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while not job.supervisor.wait_cell(job, job.view.interval_s):
+    while not job.done.wait(job.view.interval_s):
         look(job)
         if deadline is not None and time.monotonic() >= deadline:
             return False

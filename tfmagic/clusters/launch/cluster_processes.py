@@ -11,7 +11,7 @@ import psutil
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote.backend import RemoteBackend
 from tfmagic.clusters.launch import open_backend
-from tfmagic.clusters.launch.kept_clusters import Keeper, KeptRun, Resumed
+from tfmagic.clusters.launch.kept_clusters import KeptClusterRecord, KeptRun, Resumed
 from tfmagic.clusters.launch.remote_hosts import collect_modules, tell_left_out
 from tfmagic.clusters.launch.settings import TFCluster, policy_source
 from tfmagic.clusters.launch.startup import Progress
@@ -41,7 +41,7 @@ class ClusterProcesses:
     Attributes:
         spec: The shape with its present addresses.
         hosts: The simulated hosts; None without them.
-        keeper: Notes what another kernel needs to attach.
+        kept_record: Notes what another kernel needs to attach.
 
     Raises:
         LaunchError: It could not be opened; no process is left.
@@ -83,7 +83,7 @@ class ClusterProcesses:
             name=name,
             outlives_us=task_settings.keep_s > 0,
         )
-        self.keeper = Keeper(backend, run, name, self.spec, task_settings, kept)
+        self.kept_record = KeptClusterRecord(backend, run, name, self.spec, task_settings, kept)
 
     def _boots(self) -> Callable[[TaskId, int], TaskBoot]:
         heartbeat_s = self.setting("heartbeat_timeout_s")
@@ -91,7 +91,7 @@ class ClusterProcesses:
 
     def resume(self) -> Resumed:
         """Take over the tasks of a run that was kept, and return what its hosts have reported."""
-        found = self.keeper.resume()
+        found = self.kept_record.resume()
         self.task_settings = replace(self.task_settings, env=found.env)
         return found
 
@@ -193,7 +193,7 @@ class ClusterProcesses:
             self.spec = open_backend.spec_of(self.shape, self.supervisor.backend)
         except OSError as error:
             raise TfmagicError(f"no port could be reserved for every task: {error}") from error
-        self.keeper.move(self.spec)
+        self.kept_record.move(self.spec)
         # read only now: a task that starts at this moment has the new addresses, or is seen here
         alive = [task for task, seen in self.supervisor.state.tasks.items() if seen.phase in ALIVE]
         return {task: self.spec.tf_config(task) for task in alive}

@@ -78,7 +78,7 @@ class Resumed:
     env: Mapping[str, str]
 
 
-class Keeper:
+class KeptClusterRecord:
     """Notes in the run folder what another kernel needs to attach. Does nothing for other clusters.
 
     Args:

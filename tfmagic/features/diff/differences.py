@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfmagic.features.diff.digests import Part
+from tfmagic.features.diff.digests import PartDigest
 from tfmagic.views import tables
 
 _MOST_SHOWN = 40
@@ -98,7 +98,7 @@ class Difference:
         return tables.bundle(("part", "equal on", "difference"), rows, notes, title=str(self))
 
 
-def first_names(found: Mapping[str, Mapping[str, Part]]) -> dict[str, dict[str, str]]:
+def first_names(found: Mapping[str, Mapping[str, PartDigest]]) -> dict[str, dict[str, str]]:
     """Return for each task the names that the first task has for its parts, where they are other names.
 
     The numbers in the names of weights are those of one process: a task that was started again, and has made
@@ -113,7 +113,7 @@ def first_names(found: Mapping[str, Mapping[str, Part]]) -> dict[str, dict[str, 
     return unlike
 
 
-def compare_parts(found: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[tuple[str, ...], ...]]:
+def compare_parts(found: Mapping[str, Mapping[str, PartDigest]]) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths that differ, with the tasks in groups of equal values."""
     differing = {}
     for path in dict.fromkeys(path for parts in found.values() for path in parts):
@@ -130,7 +130,7 @@ def compare_parts(found: Mapping[str, Mapping[str, Part]]) -> dict[str, tuple[tu
 def describe_parts(
     path: str,
     groups: Sequence[Sequence[str]],
-    found: Mapping[str, Mapping[str, Part]],
+    found: Mapping[str, Mapping[str, PartDigest]],
     arrays: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """Return how the groups differ: by numbers if the arrays are there, else by kind or text."""

@@ -1,6 +1,6 @@
 """What is compared of a variable over tasks: its parts, each with a digest that is equal where the value is.
 
-    model ── parts_of ──→ {"dense/kernel": Part(array float32 [784, 10], digest), ...}
+    model ── parts_of ──→ {"dense/kernel": PartDigest(array float32 [784, 10], digest), ...}
     arrays whose digests differ ── arrays_of ──→ their values, for the size and the place of the difference
     rows ── row_digests ──→ which task has which rows
 
@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _NUMBER = re.compile(r"_\d+(?=[/_]|$)")  # of a layer: Keras counts what a process has made
 
 
-class Part(Record, frozen=True):
+class PartDigest(Record, frozen=True):
     """One part of a value.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part(Record, frozen=True):
     unnumbered: str = ""
 
 
-def parts_of(name: str) -> dict[str, Part]:
+def parts_of(name: str) -> dict[str, PartDigest]:
     """Return the parts of a variable of this task, by their path within it.
 
     Raises:
@@ -207,20 +207,20 @@ def _array(value: Any) -> Any:
     return None if found.dtype == object else found
 
 
-def _describe(value: Any, path: str) -> Part:
+def _describe(value: Any, path: str) -> PartDigest:
     array = _array(value)
     if array is not None:
         kind = f"{array.dtype} {list(array.shape)}" if array.ndim else str(array.dtype)
         is_number = array.dtype.kind in "biufc"
         text = str(array.item()) if not array.ndim else ""
         digest = _hash(kind.encode(), array.tobytes()).hex()
-        return Part(kind, digest, text, is_number, unnumbered=_unnumbered(path, value))
+        return PartDigest(kind, digest, text, is_number, unnumbered=_unnumbered(path, value))
     text = repr(value)
     kind = type(value).__name__
     is_number = isinstance(value, numbers.Number)
     shown = _ADDRESS.sub("", text)  # which differs in each process
     is_hidden = shown != text
-    return Part(kind, _hash(kind.encode(), shown.encode()).hex(), shown[:_TEXT], is_number, is_hidden)
+    return PartDigest(kind, _hash(kind.encode(), shown.encode()).hex(), shown[:_TEXT], is_number, is_hidden)
 
 
 def _hash(*pieces: bytes) -> bytes:

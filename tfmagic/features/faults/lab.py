@@ -1,6 +1,6 @@
 """The fault lab: crash, pause, slow down, preempt and flood tasks on purpose, for lessons and tests.
 
-Signals go through the supervisor, whose backend knows the process. The thread "tfmagic-brake" stops and
+Signals go through the supervisor, whose backend knows the process. The thread "tfmagic-throttle" stops and
 continues the slowed tasks. One thread "tfmagic-chaos" for each plan of faults carries it out. The threads end
 with the lab, and leave no process stopped.
 """
@@ -54,9 +54,9 @@ class FaultLab:
         self._plans: dict[threading.Thread, threading.Event] = {}  # under way, and what ends each
         self._chaos: tuple[threading.Thread, ...] = ()  # those of them that `chaos` has begun
         self._slowed: dict[TaskId, float] = {}
-        self._slow_or_stopped: dict[TaskId, float] = {}  # these, and those that the brake has not continued
-        self._paused: set[TaskId] = set()  # with `pause`: the brake does not continue them
-        self._brake: threading.Thread | None = None
+        self._slow_or_stopped: dict[TaskId, float] = {}  # and those that the throttle has not continued
+        self._paused: set[TaskId] = set()  # with `pause`: the throttle does not continue them
+        self._throttle: threading.Thread | None = None
         self._lock = threading.Lock()
         supervisor.on_end(self._end_threads)
 
@@ -184,8 +184,8 @@ class FaultLab:
         """End all threads of the lab."""
         self._end_threads()
         self.calm()
-        if (brake := self._brake) is not None:
-            brake.join()
+        if (throttle := self._throttle) is not None:
+            throttle.join()
 
     @property
     def at_work(self) -> bool:
@@ -272,10 +272,10 @@ class FaultLab:
                 else:
                     self._slowed[task] = factor
             self._note_slowed({**self._slow_or_stopped, **self._slowed})
-            if self._slowed and self._brake is None:
-                name = f"tfmagic-brake-{self._name}"
-                self._brake = threading.Thread(target=self._slow_down, name=name, daemon=True)
-                self._brake.start()
+            if self._slowed and self._throttle is None:
+                name = f"tfmagic-throttle-{self._name}"
+                self._throttle = threading.Thread(target=self._slow_down, name=name, daemon=True)
+                self._throttle.start()
 
     def _slow_down(self) -> None:
         """Stop and continue the slowed tasks; the last signal to each is SIGCONT."""
@@ -284,7 +284,7 @@ class FaultLab:
                 slowed = dict(self._slowed)
                 self._note_slowed(slowed)  # the other tasks have been continued
                 if not slowed or self._closed.is_set() or self._supervisor.ended:
-                    self._brake = None
+                    self._throttle = None
                     return
                 slowed = {task: factor for task, factor in slowed.items() if task not in self._paused}
             began = time.monotonic()

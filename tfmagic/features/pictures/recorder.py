@@ -22,8 +22,8 @@ from tfmagic.features.pictures.timeline_file import (
     CellEnded,
     Change,
     Mark,
-    Part,
     Record,
+    TaskPart,
     TimelineFile,
 )
 from tfmagic.protocol import events
@@ -244,19 +244,19 @@ def _is_same(before: Change | None, now: Change) -> bool:
     return before is not None and msgspec.structs.replace(now, t=before.t) == before
 
 
-def part_of(outcome: Outcome, at: float) -> Part:
+def part_of(outcome: Outcome, at: float) -> TaskPart:
     """Return how a task ended its part of a cell."""
     match outcome:
         case CellReturned():
-            return Part(Doing.DONE, at)
+            return TaskPart(Doing.DONE, at)
         case CellRaised(interrupted=True):
-            return Part("interrupted", at)
+            return TaskPart("interrupted", at)
         case CellRaised(error=error):
-            return Part(Doing.FAILED, at, f"{error.type_name}: {error.message}"[:_NOTE_CHARACTERS])
+            return TaskPart(Doing.FAILED, at, f"{error.type_name}: {error.message}"[:_NOTE_CHARACTERS])
         case TaskExited(cause=Cause.STOP):
-            return Part(Doing.STOPPED, at)
+            return TaskPart(Doing.STOPPED, at)
         case TaskExited() | TaskLost():
-            return Part(Doing.DIED, at, describe_end(outcome)[:_NOTE_CHARACTERS])
+            return TaskPart(Doing.DIED, at, describe_end(outcome)[:_NOTE_CHARACTERS])
 
 
 def marks_of(event: events.Event, state: ClusterState, at: float) -> list[Record]:

@@ -38,7 +38,7 @@ class CellBegan(_Record, frozen=True, tag="cell"):
     source: str = ""  #: The beginning of its text; "" for a call.
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class TaskPart(msgspec.Struct, frozen=True, array_like=True):
     """How a task ended its part of a cell: done, failed, interrupted, died or stopped."""
 
     how: str
@@ -50,7 +50,7 @@ class CellEnded(_Record, frozen=True, tag="end"):
     """A cell has ended; `parts` has each task that had begun it."""
 
     cell: int
-    parts: dict[str, Part]
+    parts: dict[str, TaskPart]
     note: str = ""
 
 

@@ -200,7 +200,7 @@ them. `status` shows it. It ends after N minutes, or with `reap`.""",
         "end the processes that a killed kernel left behind, and those of `warm`",
         "[options]",
         """\
-Normally no process is left: kernel, keeper and launcher each end the rest. If all of
+Normally no process is left: kernel, reaper and launcher each end the rest. If all of
 them were killed together, this command ends the task processes that live on, and
 lists them. It identifies processes by pid, start time and boot, or by a mark that they
 inherited. It never goes by name, and never ends another user's process or one of a

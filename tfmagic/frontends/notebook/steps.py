@@ -7,14 +7,14 @@ from tfmagic.clusters.cells import waiting
 from tfmagic.clusters.cells.job import Job
 
 
-class Step(Protocol):
+class CellStep(Protocol):
     """What a cell waits for besides a job: a start, or itself in the notebook."""
 
     def run(self) -> object: ...
     async def run_async(self) -> object: ...
 
 
-Steps = Generator[Job | Step, Any, None]  # a job is answered with its `CellResult`
+Steps = Generator[Job | CellStep, Any, None]  # a job is answered with its `CellResult`
 
 
 def drive(steps: Steps) -> None:

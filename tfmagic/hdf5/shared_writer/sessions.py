@@ -1,12 +1,12 @@
 """The shared HDF5 files that are open in this kernel, and the process that writes each.
 
-    task ── SocketSent ─────────────────→ supervisor ──→ TaskFiles ─┐
+    task ── SocketSent ─────────────────→ supervisor ──→ SharedWriters ─┐
     notebook, script ── OpenRequest with a socket ───────────────────┴→ Session ──→ writer process
 
 A session is one opening of one file: it lasts from the first request until the file has its name. Its thread,
 "tfmagic-writer", starts the writer process, receives its messages and ends with it. For a task on another
 machine a thread "tfmagic-writer-link" connects to it, for some seconds at most. A cluster uses
-`TaskFiles` alone. Only its `settle` and `end_all` wait for a writer. h5py is loaded by the writer process
+`SharedWriters` alone. Only its `settle` and `end_all` wait for a writer. h5py is loaded by the writer process
 alone.
 """
 
@@ -47,7 +47,7 @@ _running: set[Session] = set()  # those whose process has not ended
 class Owner:
     """The tasks that open files together: of a cell, of a call or of a group of cells; or the notebook."""
 
-    cluster: TaskFiles | None = None  # None for a `SharedWriter` that the notebook has opened
+    cluster: SharedWriters | None = None  # None for a `SharedWriter` that the notebook has opened
     ended: set[str] = field(default_factory=set)  # the tasks that have ended their part
     failures: list[str] = field(default_factory=list)  # why files could not be written
 
@@ -177,7 +177,7 @@ class Session:
             self.settled.set()
 
 
-class TaskFiles:
+class SharedWriters:
     """The shared files of the tasks of one cluster.
 
     The supervisor's thread calls `hear` for every event of `heard`, and `finish` when its loop ends; the
@@ -277,7 +277,7 @@ def _note_ended(owner: Owner, tasks: Iterable[TaskId], are_dead: bool = False) -
             session.note_ended(names, are_dead)
 
 
-def finish_all(of: TaskFiles | Owner | None = None) -> list[Session]:
+def finish_all(of: SharedWriters | Owner | None = None) -> list[Session]:
     """Let the writers of a cluster, of an owner, or of all finish. Do not wait for them. Return them."""
     with _lock:
         found = [session for session in _running if of in (None, session.owner, session.owner.cluster)]
@@ -286,7 +286,7 @@ def finish_all(of: TaskFiles | Owner | None = None) -> list[Session]:
     return found
 
 
-def end_all(of: TaskFiles | Owner | None = None, seconds: float = _END_S) -> list[str]:
+def end_all(of: SharedWriters | Owner | None = None, seconds: float = _END_S) -> list[str]:
     """Close these files, as `finish_all`, and wait for that. Return why files could not be written."""
     found, deadline = finish_all(of), time.monotonic() + seconds
     for session in found:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfmagic.task.tensorflow import keras_steps, loop_hints, notices, row_axes
-from tfmagic.task.tensorflow.keras_steps import STEPS, Step
+from tfmagic.task.tensorflow.keras_steps import STEPS, TrainStep
 
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 SCALAR_HINT = (
@@ -137,14 +137,14 @@ def adding(original: Callable[..., None]) -> Callable[..., None]:
     return add_loss
 
 
-def _of_all_rows(value: Any, step: Step) -> Any:
+def _of_all_rows(value: Any, step: TrainStep) -> Any:
     """Return a sum over a replica's rows so that the mean over the replicas, by rows, is that of all rows."""
     import tensorflow as tf
 
     return tf.math.divide_no_nan(value, tf.cast(step.share, value.dtype))
 
 
-def _weight_of(parts: Any, step: Step, dtype: Any) -> Any:
+def _weight_of(parts: Any, step: TrainStep, dtype: Any) -> Any:
     """Return the factor of a replica's mean that makes it relative to the parts of all replicas."""
     import tensorflow as tf
 

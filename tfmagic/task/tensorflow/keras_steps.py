@@ -34,7 +34,7 @@ _JIT_NOTICE = (
 
 
 @dataclass(slots=True)
-class Step:
+class TrainStep:
     """A step on one replica, while its code is traced or runs.
 
     Attributes:
@@ -56,14 +56,14 @@ _GLOBAL_SEED_GENERATOR = "global_seed_generator"  # Keras 3.10 has no name for i
 class _Steps(threading.local):
     """The step of each thread: TensorFlow runs each replica in a thread of its own."""
 
-    current: Step | None = None
+    current: TrainStep | None = None
 
 
 STEPS = _Steps()
 
 
 @contextlib.contextmanager
-def within(step: Step | None) -> Iterator[None]:
+def within(step: TrainStep | None) -> Iterator[None]:
     """Let this thread run a step."""
     before, STEPS.current = STEPS.current, step
     try:
@@ -194,7 +194,7 @@ def _one_by_one(
     return execute
 
 
-def step_of(data: Any, *, has_unlike_sizes: bool) -> Step:
+def step_of(data: Any, *, has_unlike_sizes: bool) -> TrainStep:
     """Return the step on a replica's batch.
 
     A batch whose size a graph knows is taken for an equal part, unless each worker gives its own
@@ -211,10 +211,10 @@ def step_of(data: Any, *, has_unlike_sizes: bool) -> Step:
     )
     are_known = batch is not None and batch.shape[0] is not None  # always in an eager step
     if batch is None or (are_known and not has_unlike_sizes and not tf.executing_eagerly()):
-        return Step(1.0 / replicas)
+        return TrainStep(1.0 / replicas)
     rows = tf.cast(tf.shape(batch)[0], tf.float32)
     share = tf.math.divide_no_nan(rows, context.all_reduce(tf.distribute.ReduceOp.SUM, rows))
-    return Step(share, share * replicas)
+    return TrainStep(share, share * replicas)
 
 
 def _as_tensor(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from tfmagic.system import notices
 
 
-class Complaints:
+class DefectReports:
     """The tracebacks that were printed."""
 
     def __init__(self) -> None:
@@ -18,9 +18,9 @@ class Complaints:
         try:
             function(*arguments)
         except Exception:
-            self.complain()
+            self.report()
 
-    def complain(self) -> None:
+    def report(self) -> None:
         """Print the traceback of the present exception, if it was not printed before."""
         text = traceback.format_exc()
         if text not in self._texts:

@@ -1,9 +1,9 @@
 """The way to an end of tasks that have no outcome of a cell yet. Pure functions, as those of the lifecycle.
 
-The rungs: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
+The stages: KeyboardInterrupt, a cancellation of what runs inside TensorFlow, an abort of its collectives, a
 look at the stacks, SIGKILL and a new process. Each reaches what the one before it cannot, and costs the task
 more of its state. The last two wait while a task makes progress, for some seconds; after Ctrl-C they wait for
-a second one, which begins with the first rung again if code of a task has caught KeyboardInterrupt.
+a second one, which begins with the first stage again if code of a task has caught KeyboardInterrupt.
 """
 
 from tfmagic.protocol import events
@@ -11,13 +11,13 @@ from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AbortCollectives, CancelOps, InterruptCell
 from tfmagic.supervisor import restarts
 from tfmagic.supervisor.state import (
-    GENTLE_RUNGS,
+    GENTLE_STAGES,
     SIGCONT,
     SIGUSR1,
     Action,
     CellState,
     ClusterState,
-    Ladder,
+    Escalation,
     Policy,
     Send,
     Signal,
@@ -27,34 +27,34 @@ from tfmagic.supervisor.state import (
 )
 
 _DUMP_S = 0.2  # from asking a task for its stacks to moving it; a busy machine takes some milliseconds
-_STACKS, _LAST_RUNG = GENTLE_RUNGS, 5
+_STACKS, _LAST_STAGE = GENTLE_STAGES, 5
 _STILL_S = 1.0  # without a sign of progress: looks are half a second apart
 _NEVER = float("inf")
 PATIENCE_S = 5.0  # with a task that makes progress although it was interrupted
 
 
 def start(cell: CellState, policy: Policy, now: float, actions: list[Action]) -> CellState:
-    """Put tasks on the ladder if there is a reason to."""
-    ladder, waiting = cell.ladder, set(cell.waiting_for)
-    if cell.presses and (ladder is None or not waiting & set(cell.pressed_tasks) <= set(ladder.tasks)):
-        tasks = cell.pressed_tasks if ladder is None else (*ladder.tasks, *cell.pressed_tasks)
-        return replace(cell, ladder=Ladder("interrupted", now, tasks))
-    if ladder is not None and waiting & set(ladder.tasks):
-        if cell.presses > 1 and not ladder.again and any(map(cell.has_caught, waiting & set(ladder.tasks))):
-            return replace(cell, ladder=Ladder(ladder.reason, now, ladder.tasks, again=True))
-        if cell.presses > 1 + ladder.again and ladder.rung < _STACKS:
-            since = now - _rung_times(policy)[_STACKS - 1]
-            return replace(cell, ladder=replace(ladder, since=min(since, ladder.since)))
-        if not cell.is_users_turn or waiting <= set(ladder.tasks):
+    """Begin to escalate on tasks if there is a reason to."""
+    old, waiting = cell.escalation, set(cell.waiting_for)
+    if cell.presses and (old is None or not waiting & set(cell.pressed_tasks) <= set(old.tasks)):
+        tasks = cell.pressed_tasks if old is None else (*old.tasks, *cell.pressed_tasks)
+        return replace(cell, escalation=Escalation("interrupted", now, tasks))
+    if old is not None and waiting & set(old.tasks):
+        if cell.presses > 1 and not old.again and any(map(cell.has_caught, waiting & set(old.tasks))):
+            return replace(cell, escalation=Escalation(old.reason, now, old.tasks, again=True))
+        if cell.presses > 1 + old.again and old.stage < _STACKS:
+            since = now - _stage_times(policy)[_STACKS - 1]
+            return replace(cell, escalation=replace(old, since=min(since, old.since)))
+        if not cell.is_users_turn or waiting <= set(old.tasks):
             return cell
     timeout = cell.request.timeout_s
     if timeout is not None and now >= cell.started + timeout and not cell.timed_out:
         actions += [Signal(t, SIGUSR1, cell.number) for t in cell.waiting_for]
-        ladder = Ladder("the time limit has passed", now + _DUMP_S, cell.waiting_for)
-        return replace(cell, timed_out=True, ladder=ladder)
+        escalation = Escalation("the time limit has passed", now + _DUMP_S, cell.waiting_for)
+        return replace(cell, timed_out=True, escalation=escalation)
     release_at = _release_at(cell, policy)
     if release_at is not None and now >= release_at:
-        return replace(cell, ladder=Ladder(name_failure(cell), now, cell.waiting_for))
+        return replace(cell, escalation=Escalation(name_failure(cell), now, cell.waiting_for))
     return cell
 
 
@@ -79,55 +79,55 @@ def _release_at(cell: CellState, policy: Policy) -> float | None:
     return cell.failed_at + policy.failure_grace_s
 
 
-def _rung_times(policy: Policy) -> tuple[float, ...]:
-    """Return the seconds on the ladder at which interrupt, cancel, abort, stacks and SIGKILL are due."""
+def _stage_times(policy: Policy) -> tuple[float, ...]:
+    """Return the seconds of the escalation at which interrupt, cancel, abort, stacks and SIGKILL are due."""
     cancel = policy.interrupt_grace_s
     abort = cancel + policy.cancel_grace_s
     kill = abort + policy.abort_grace_s
     return (0.0, cancel, abort, max(kill - _DUMP_S, abort), kill)
 
 
-def climb(
+def escalate(
     state: ClusterState, cell: CellState, policy: Policy, now: float, actions: list[Action]
 ) -> tuple[ClusterState, float | None]:
-    """Take the rungs that are due, and return when the next one is."""
-    ladder, waiting = cell.ladder, cell.waiting_for
-    if ladder is None or not set(ladder.tasks) & set(waiting):
+    """Take the stages that are due, and return when the next one is."""
+    escalation, waiting = cell.escalation, cell.waiting_for
+    if escalation is None or not set(escalation.tasks) & set(waiting):
         timeout = cell.request.timeout_s
         limit = None if timeout is None or cell.timed_out else cell.started + timeout
         times = [t for t in (limit, _release_at(cell, policy)) if t is not None]
         return with_cell(state, cell), min(times, default=None)
-    while now >= (wake_at := _next_rung_at(cell, ladder, policy)):
-        if ladder.rung == _STACKS:  # it can come late, and SIGKILL must not come with it
-            ladder = replace(ladder, since=max(ladder.since, now - _rung_times(policy)[_STACKS]))
-        for task in (t for t in waiting if t in ladder.tasks):
-            state, cell = _take_rung(state, cell, task, ladder, actions)
-        ladder = replace(ladder, rung=ladder.rung + 1)
-        cell = replace(cell, ladder=ladder)
-    is_for_all = not cell.is_users_turn or set(waiting) <= set(ladder.tasks)
+    while now >= (wake_at := _next_stage_at(cell, escalation, policy)):
+        if escalation.stage == _STACKS:  # it can come late, and SIGKILL must not come with it
+            escalation = replace(escalation, since=max(escalation.since, now - _stage_times(policy)[_STACKS]))
+        for task in (t for t in waiting if t in escalation.tasks):
+            state, cell = _take_stage(state, cell, task, escalation, actions)
+        escalation = replace(escalation, stage=escalation.stage + 1)
+        cell = replace(cell, escalation=escalation)
+    is_for_all = not cell.is_users_turn or set(waiting) <= set(escalation.tasks)
     others_at = None if is_for_all else _release_at(cell, policy)
     wake_at = min(wake_at, others_at or _NEVER)
     return with_cell(state, cell), None if wake_at == _NEVER else wake_at
 
 
-def _next_rung_at(cell: CellState, ladder: Ladder, policy: Policy) -> float:
-    """Return when the next rung is due."""
-    if ladder.rung == _LAST_RUNG:
+def _next_stage_at(cell: CellState, escalation: Escalation, policy: Policy) -> float:
+    """Return when the next stage is due."""
+    if escalation.stage == _LAST_STAGE:
         return _NEVER
-    at = ladder.since + _rung_times(policy)[ladder.rung]
-    if ladder.rung != _STACKS or cell.presses > 1:
+    at = escalation.since + _stage_times(policy)[escalation.stage]
+    if escalation.stage != _STACKS or cell.presses > 1:
         return at
     if cell.is_users_turn:
         timeout = cell.request.timeout_s
         return _NEVER if timeout is None else max(at, cell.started + timeout)
-    signs = [cell.progress[t].at for t in cell.waiting_for if t in ladder.tasks and t in cell.progress]
+    signs = [cell.progress[t].at for t in cell.waiting_for if t in escalation.tasks and t in cell.progress]
     return min(max(at, max(signs, default=0.0) + _STILL_S), at + PATIENCE_S)
 
 
-def _take_rung(
-    state: ClusterState, cell: CellState, task: TaskId, ladder: Ladder, actions: list[Action]
+def _take_stage(
+    state: ClusterState, cell: CellState, task: TaskId, escalation: Escalation, actions: list[Action]
 ) -> tuple[ClusterState, CellState]:
-    match ladder.rung:
+    match escalation.stage:
         case 0:
             last = cell.progress.get(task)
             if last is not None and last.stopped:  # else nothing but SIGKILL would reach it
@@ -136,7 +136,7 @@ def _take_rung(
         case 1:
             actions.append(Send(task, CancelOps()))  # the channel keeps its order: before any later cell
         case 2:
-            actions.append(Send(task, AbortCollectives(f"tfmagic released this task: {ladder.reason}")))
+            actions.append(Send(task, AbortCollectives(f"tfmagic released this task: {escalation.reason}")))
         case 3:
             if not cell.timed_out:  # else its stacks have been taken
                 actions.append(Signal(task, SIGUSR1, cell.number))

@@ -1,11 +1,11 @@
-"""The keeper: a small process between the kernel and its launcher, which ends every process of a cluster.
+"""The reaper: a small process between the kernel and its launcher, which ends every process of a cluster.
 
-    kernel ──→ keeper ──fork──→ launcher ──fork──→ task processes ──→ their children
+    kernel ──→ reaper ──fork──→ launcher ──fork──→ task processes ──→ their children
 
 The launcher becomes the parent of daemons that a task has put into sessions of their own when the task ends,
-and the keeper when the launcher ends: both are subreapers. If kernel, keeper or launcher is killed, one that
-is left ends all others: the keeper when the kernel or the launcher ends, the launcher when the keeper ends.
-The keeper is forked before TensorFlow is imported, has one thread, and waits in one poll.
+and the reaper when the launcher ends: both are subreapers. If kernel, reaper or launcher is killed, one that
+is left ends all others: the reaper when the kernel or the launcher ends, the launcher when the reaper ends.
+The reaper is forked before TensorFlow is imported, has one thread, and waits in one poll.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from tfmagic.system.process_identity import Identity, identify, kill_all
 _CLEANUP_S = 10.0  # for processes that end late: in a driver, on a lost disk
 
 
-def keep(kernel: int, parent: int = 0) -> int:
-    """Split off the launcher; return in it, with a pidfd of the keeper. The keeper never returns.
+def split_off(kernel: int, parent: int = 0) -> int:
+    """Split off the launcher; return in it, with a pidfd of the reaper. The reaper never returns.
 
     Args:
         kernel: A pidfd of the kernel.
@@ -34,14 +34,14 @@ def keep(kernel: int, parent: int = 0) -> int:
     if parent and os.getppid() != parent:
         os._exit(0)
     processes.become_subreaper()
-    keeper = os.getpid()
+    reaper = os.getpid()
     launcher = os.fork()
     if launcher != 0:
         _watch(kernel, launcher)
-    processes.set_parent_death_signal(signal.SIGKILL)  # until the launcher watches the keeper's pidfd
+    processes.set_parent_death_signal(signal.SIGKILL)  # until the launcher watches the reaper's pidfd
     os.close(kernel)
-    watched = os.pidfd_open(keeper)
-    if os.getppid() != keeper:
+    watched = os.pidfd_open(reaper)
+    if os.getppid() != reaper:
         os._exit(0)
     return watched
 
