@@ -85,7 +85,7 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
         case events.BarrierReached(task, attempt):  # frequent: each class before it costs a look
             if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
-            return barriers.arrive(restarts.note_strategy(state, event), event, now)
+            return barriers.arrive(state, event, now)
         case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case events.CellRequested():
