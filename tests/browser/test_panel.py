@@ -346,6 +346,30 @@ def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_
     expect(book.output(2)).to_contain_text(noted)
 
 
+def test_a_hint_is_a_bar_in_panel_and_form_and_is_read_out(open_notebook, flag):
+    cell = (
+        "%%tfcluster\nimport os, time\nfrom tfmagic.task.tensorflow import notices\n"
+        "notices.hint_once('own-statistics', 'A <hint> for you.')\nprint('given')\n"
+        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)"
+    )
+    book = open_notebook("hint.ipynb", LOAD, cell)
+    book.run(0)
+    book.start(1)
+    text = "Hint for worker-0, worker-1: A <hint> for you. (%tfcluster explain own-statistics)"
+    live = book.shown.locator(".tfm-root")
+    expect(live.get_by_role("note")).to_have_text(text)
+    expect(live.locator(".tfm-header").get_by_text("1 hint")).to_be_visible()
+    expect(book.page.locator(".tfm-announcements")).to_contain_text("Hint: A <hint> for you.")
+    wait_until(lambda: "tfmagic: hint: A <hint> for you. (worker-0, worker-1; " in text_saved(book))
+    flag.touch()
+    book.wait_until_ended(1)
+    expect(live).to_have_count(0)
+    expect(book.shown.get_by_role("note")).to_have_text(text)
+    expect(book.shown.get_by_text("1 hint")).to_be_visible()
+    expect(book.shown.locator("pre").get_by_text("given").first).to_be_visible()
+    assert "hint" not in book.shown.locator("pre").first.inner_text()
+
+
 def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, flag):
     cell = (
         "%%tfcluster --workers 6 --keep-going\nimport os, time\n"

@@ -20,6 +20,7 @@ from tfmagic.runs.cell_records import (
     read_records,
 )
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.runs.tracked_points import append_points
 from tfmagic.views import embedding, static_form
 from tfmagic.views.values import fold_values
@@ -109,6 +110,32 @@ def test_what_was_tracked_is_a_chart_and_its_last_values_are_text(tmp_path):
     assert base64.b64decode(code).count(b"<polyline") == 2
     small = kept.render(limit_bytes=4_000)
     assert "data:image" not in small.html and small.text.endswith("(step 1)"), "the text has it in any case"
+
+
+def test_a_hint_is_a_bar_that_the_heading_counts_and_a_line_below_the_output(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"a\n", worker_1=b"b\n")
+    assert "1 hint" not in words(kept.render().html)
+    for name in ("worker-0", "worker-1"):
+        append_hint(kept.run, 1, Hint("a-name", "Write <this>.", (name,)))
+    form = kept.render()
+    assert Balanced(form.html).tags.count("details") == 2
+    assert form.html.count('role="note"') == 1 and "1 hint" in words(form.html.partition('role="note"')[0])
+    assert "Hint for worker-0, worker-1 : Write &lt;this&gt;." in words(form.html)
+    assert form.text.splitlines()[-1].startswith("tfmagic: hint: Write <this>. (worker-0, worker-1; ")
+    error = ErrorRecord("ValueError", "bad", hint="Mend it.", hint_name="mend")
+    kept.change(0, state="failed", error=error)
+    form = kept.render("failed")
+    assert "2 hints" in words(form.html) and "Hint for worker-0 : Mend it." in words(form.html)
+    assert "Mend it" not in form.text, "its traceback has it"
+
+
+def test_hints_without_end_leave_room_for_the_rest(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"a line\n" * 2000)
+    for number in range(500):
+        append_hint(kept.run, 1, Hint("a-name", f"Do it {number} times. " * 20, ("worker-0",)))
+    form = kept.render(limit_bytes=60_000)
+    assert len(form.html.encode()) + len(form.text.encode()) <= 60_000
+    assert "500 hints" in words(form.html) and "a line" in words(form.html)
 
 
 def test_the_end_is_a_word_where_no_task_says_it_and_the_keyboard_scrolls_a_log(tmp_path):

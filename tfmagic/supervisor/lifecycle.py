@@ -126,7 +126,7 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             return stalls.note_task_event(state, event, now)
         case events.SignalAsked(task, number, cause):
             return state if cause is events.Cause.NONE else restarts.note_signal(state, task, number, cause)
-        case events.FloodAsked() | events.SocketSent():
+        case events.FloodAsked() | events.SocketSent() | events.HintGiven():
             return state
         case events.CommsSent() | events.CommAnswered() | events.PointsTracked():
             return state

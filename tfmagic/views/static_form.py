@@ -15,12 +15,14 @@ from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
 from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder, file_size
+from tfmagic.runs.given_hints import Hint, count_hints, read_hints
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.facts import attach_line
 from tfmagic.views.figures import Figures
+from tfmagic.views.hints import hints_of
 from tfmagic.views.log_items import WHOLE_BYTES, DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
 from tfmagic.views.values import Bundle, ValueRow, fold_values
 
@@ -98,14 +100,18 @@ def render(
     figures.read()
     lines = figures.lines()
     text = "\n".join([text, *lines])
-    notes = [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
+    given = read_hints(run, record.cell)
+    said = "\n".join(f"tfmagic: {hint.note}" for hint in given)  # the traceback of a failure has its own
+    notes = [*filter(None, [_shorten(said, limit_bytes // 10)])]
+    notes += [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
     text = "\n".join([text, *notes]).lstrip("\n")
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
     charts = static_html.figures_html(
         dict(zip(lines, figures.charts().values(), strict=True)), int(limit_bytes * _CHARTS_SHARE)
     )
     limit = limit_bytes - len(text.encode())
-    page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts)
+    hints = hints_of(record, given)
+    page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts, hints=hints)
     shown = [item for part in parts for item in part.items if isinstance(item, DisplayItem)]
     pictures = _pictures([*shown, *map(_display_of, values)])
     return StaticForm(page, text, (*apart, *more), widgets, tuple(pictures))
@@ -317,8 +323,10 @@ def _html(
     run: RunFolder,
     whole: str,
     charts: str,
+    hints: Sequence[Hint],
 ) -> str:
-    room = limit - _MARKS_BYTES - len(charts)
+    bars = static_html.hints_html(hints, limit // 3)
+    room = limit - _MARKS_BYTES - len(charts) - len(bars.encode("utf-8", "replace"))
     table = static_html.values_html(values, room // 4)
     parts, left_out = _choose_parts(parts, limit // 3 // _MARKS_BYTES)
     room -= _MARKS_BYTES * len(parts) + len(table.encode())
@@ -333,7 +341,7 @@ def _html(
         body += static_html.task_html(part.record, shown, part.lines, is_open=is_open, fold_noise=fold_noise)
     body += static_html.more_html(left_out, whole) if left_out else ""
     logs = static_html.logs_html(run) if parts else ""
-    head = static_html.head_html(record, run, _left_out(lost, whole))
+    head = static_html.head_html(record, run, _left_out(lost, whole), count_hints(hints)) + bars
     is_draft = not record.verdict
     return static_html.page_html(head + body + charts + table + logs, f"{run}/{record.cell}", is_draft)
 

@@ -17,6 +17,7 @@ from itertools import groupby
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint
 from tfmagic.runs.terminal.screen import Row, plain_text
 from tfmagic.views import embedding, palette, words
 from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem
@@ -26,6 +27,7 @@ _LINE = "border:1px solid rgba(128,128,128,.28)"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
 _FAINT = "opacity:.7"
 _NOTE = f"padding:2px 7px;border-left:3px solid {palette.AMBER.mid}"
+_HINT = f"padding:4px 10px;border-left:3px solid {palette.AMBER.mid};background-color:rgba(181,123,0,.12)"
 _WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
 # JupyterLab shows "model not found" above a draft, without an element, where the kernel is gone
 _DRAFT_SHEET = (
@@ -46,10 +48,15 @@ def page_html(body: str, name: str, is_draft: bool = False) -> str:
     return f'<div class="{kind}" data-tfmagic="{_esc(name)}" style="{style}">{body}{sheet}</div>'
 
 
-def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = ()) -> str:
-    """Return the line on top: name, shape, time, how many tasks are done; and the notes below it."""
+def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = (), hints: str = "") -> str:
+    """Return the line on top: name, shape, time, how many tasks are done; and the notes below it.
+
+    Args:
+        hints: Their number, in words.
+    """
     colour = palette.OF_VERDICT.get(record.verdict, palette.GREY).mid
-    badges = "".join(f" {_badge(state, text)}" for state, text in words.counts_of(record))
+    badges = "".join(f" {_badge(palette.tone_of(state), text)}" for state, text in words.counts_of(record))
+    badges += f" {_badge(palette.AMBER, hints)}" if hints else ""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started)) if record.started else ""
     style = "padding:4px 10px;background-color:rgba(128,128,128,.09)"
     return (
@@ -61,9 +68,20 @@ def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = ()) -> 
     )
 
 
-def _badge(state: str, text: str) -> str:
-    """Return a text with a dot and a frame in the tone of a state."""
-    colour = palette.tone_of(state).mid
+def hints_html(hints: Sequence[Hint], room: int) -> str:
+    """Return a bar for each hint, as far as they fit into `room`."""
+    bars = ""
+    for hint in hints:
+        who, more = hint.names and f" for {hint.names}", hint.more and f" ({hint.more})"
+        text = f"<b>Hint{_esc(who)}</b>: {_esc(_short(hint.advice, 2000))}{_esc(more)}"
+        bar = f'<div role="note" style="{_HINT}">{text}</div>'
+        bars += bar if len(bars) + len(bar) <= room else ""
+    return bars
+
+
+def _badge(tone: palette.Tone, text: str) -> str:
+    """Return a text with a dot and a frame in this tone."""
+    colour = tone.mid
     style = "display:inline-block;padding:0 7px;border-radius:9px;font-size:11px;line-height:17px;"
     dot = "display:inline-block;width:6px;height:6px;border-radius:3px;margin:0 5px 1px 0;"
     return (
@@ -104,7 +122,7 @@ def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: b
     facts = filter(None, (task.host, words.took(task), task.note, f"{lines:,} lines" if lines > 1 else ""))
     head = (
         f'<summary style="padding:3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
-        f"{_badge(task.state, task.state)} "
+        f"{_badge(palette.tone_of(task.state), task.state)} "
         f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
     )
     body = head + error_html(task.error) + _log_html(task.task, items, fold_noise)

@@ -1,7 +1,7 @@
 """The half that a feature has in the notebook's process: what it adds to each cell.
 
     plan: what goes along with the cell ──→ begin: before the job is sent ──→ begun: after that
-    settle: lines about its end ←── end: what belongs to the results ←── what the tasks report
+    find_hints: hints on its end ←── end: what belongs to the results ←── what the tasks report
 
 `tfmagic.features` lists them. A hook that a feature does not override is left out once, not in each cell.
 """
@@ -18,6 +18,7 @@ from tfmagic.clusters.launch.checks import check_by
 from tfmagic.clusters.launch.rules import Rule
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned
+from tfmagic.runs.given_hints import Hint
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import features
 
@@ -77,8 +78,8 @@ class CellFeature:
         Called by any thread, before the results are made or an exception is raised.
         """
 
-    def settle(self, reports: Reports) -> Iterable[str]:
-        """Return what the user is told of a cell, call or script that has ended, line by line."""
+    def find_hints(self, reports: Reports) -> Iterable[Hint]:
+        """Return hints on a cell, call or script that has ended."""
         return ()
 
     def compare(self, variants: Variants) -> Iterable[str]:
@@ -149,9 +150,9 @@ def end(job: Job, reports: Reports, context: Context) -> None:
         each.end(job, reports, context)
 
 
-def settle(reports: Reports) -> list[str]:
-    """Return the lines of all features about a cell, call or script that has ended."""
-    return [line for each in _that_have("settle") for line in each.settle(reports)]
+def find_hints(reports: Reports) -> list[Hint]:
+    """Return the hints of all features on a cell, call or script that has ended."""
+    return [hint for each in _that_have("find_hints") for hint in each.find_hints(reports)]
 
 
 def compared() -> dict[str, Any]:

@@ -149,9 +149,6 @@ class NotebookClusters:
                 finally:  # also of a cell that failed or was interrupted
                     for found in job.found.values() if options.view != "quiet" else ():
                         display(found)
-                if job.outcome is not None and options.view != "quiet":
-                    for line in features.settle(job.outcome.outcomes):
-                        print(f"tfmagic: {line}")
             finally:
                 if cluster is not None:
                     cluster.stop()

@@ -714,10 +714,12 @@ class Panel {
 		this.logs = [this.merged, ...tasks.map((task) => task.log)];
 		this.watched = this.watchRequest(); // the kernel begins with it
 		this.waiting = h("div.waiting", { hidden: "" }, "waiting for the kernel…");
+		this.hintsBox = h("div.hints");
+		this.hints = [];
 		this.valuesBox = h("div.values");
 		this.figuresBox = h("div.figures");
 		this.figures = {}; // by name: an image
-		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.waiting,
+		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.hintsBox, this.waiting,
 			...this.makeLists(), this.merged.el, this.figuresBox, this.valuesBox);
 		this.root.style.setProperty("--tfm-name", `${Math.max(...tasks.map((task) => task.name.length)) + 1}ch`);
 		this.root.addEventListener("keydown", (event) => {
@@ -852,7 +854,7 @@ class Panel {
 		return [h("div.groups", {}, ...elements(this.groups))];
 	}
 
-	receive({ reset, head, tasks = {}, rows = {}, replaced, values, figures, stacks, log }) {
+	receive({ reset, head, tasks = {}, rows = {}, replaced, values, figures, hints, stacks, log }) {
 		const at = ++this.messages;
 		this.waiting.hidden = true;
 		this.root.hidden = false;
@@ -860,6 +862,7 @@ class Panel {
 		if (head) this.receiveHead(head);
 		if (reset) this.reset(tasks, rows, at);
 		for (const key in tasks) this.tasks[key]?.update(tasks[key]);
+		if (hints) this.showHints(hints);
 		this.end(); // after the news of its tasks
 		if (!reset) for (const key in rows) this.tasks[key]?.patch(rows[key], at);
 		for (const key in replaced) this.tasks[key]?.replace(replaced[key]);
@@ -914,6 +917,16 @@ class Panel {
 			this.figures[name].src = `data:image/svg+xml,${encodeURIComponent(svg)}`;
 			this.figures[name].alt = this.figures[name].title = /<title>(.*?)<\/title>/.exec(svg)?.[1] ?? name;
 		}
+	}
+
+	/** Show a bar for each hint, and read out those that are new. */
+	showHints(hints) {
+		const known = this.hints.map(({ advice }) => advice);
+		for (const { advice } of hints) if (!known.includes(advice)) this.report(`Hint: ${advice}`);
+		this.hints = hints;
+		const bars = hints.map(({ advice, tasks, more }) =>
+			h("div.hint", { role: "note" }, h("b", {}, tasks ? `Hint for ${tasks}` : "Hint"), `: ${advice}${more && ` (${more})`}`));
+		this.hintsBox.replaceChildren(...bars);
 	}
 
 	showValues(values) {
@@ -1044,6 +1057,8 @@ class Panel {
 		Object.assign(this.progress, { ariaValueNow: done, ariaValueMax: total, ariaValueText: words || `${done} of ${total}` });
 		for (const element of this.buttons) element.disabled = over;
 		const badges = this.countStates(this.tasks).filter(({ state }) => state !== "done");
+		const count = this.hints.length;
+		if (count) badges.push({ state: "hint", text: `${count} hint${count > 1 ? "s" : ""}` });
 		if (this.counts.textContent !== badges.map(({ text }) => text).join("")) {
 			this.counts.replaceChildren(...badges.map(({ state, text }) => h("span.state", { "data-state": state }, text)));
 		}
