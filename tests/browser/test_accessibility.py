@@ -303,6 +303,31 @@ def test_progress_and_end_are_read_out_politely(running):
     expect(running.shown.get_by_text("0 of 2 done, interrupted")).to_be_visible()
 
 
+def test_a_failure_before_there_is_a_panel_is_read_out_the_cause_first(pages, tmp_path):
+    fails = """%%tfcluster
+    if tfmagic.current_task().index:
+        raise ValueError("bad batch 3")
+    tfmagic.barrier()
+    """
+    book = Book(pages, tmp_path, "short", RUN, textwrap.dedent(fails), "%%tfcluster\n1 / 0", stall_s=0)
+    book.listen()
+    book.begin(1, "begun on worker-0")
+    book.end()
+    book.told("Cell 2 is over: done")
+    book.notebook.run(2)
+    ((_, said),) = book.told("Cell 3 is over: failed")
+    assert said.startswith(
+        "worker-1 failed: ValueError: bad batch 3. worker-0 failed as a consequence: BrokenBarr"
+    )
+    book.notebook.run(3)
+    ((_, said),) = book.told("Cell 4 is over: failed")
+    assert said.count("failed: ZeroDivisionError: division by zero. ") == 2
+    book.notebook.page.reload()
+    book.notebook.wait_until_open("idle")
+    assert "ZeroDivision" not in book.page.locator("body").inner_text().partition("announcements")[2]
+    book.close()
+
+
 def test_a_crowd_of_failures_is_a_short_sentence_and_the_end_is_the_last(pages, tmp_path):
     """The page is not seen, so it gets no frames: the panel tells all when it goes."""
     fails = """%%tfcluster --keep-going

@@ -11,6 +11,7 @@ from tfmagic.runs.cell_records import CellRecord
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.given_hints import Hint, fold_hints, hints_path, read_hints
 
+_MOST_SAID, _SAID_CHARACTERS = 3, 200  # sentences, and characters of each
 _SOON_S = 3.0  # a cell goes on so long before its text has a hint: that of a short one has it once
 
 
@@ -18,6 +19,25 @@ def hints_of(record: CellRecord, given: Iterable[Hint]) -> list[Hint]:
     """Return the hints that were given during a cell, and those for its failures."""
     failed = [(task.task, task.error) for task in record.tasks if task.error is not None and task.error.hint]
     return fold_hints([*given, *(Hint(error.hint_name, error.hint, (task,)) for task, error in failed)])
+
+
+def announce(record: CellRecord, hints: Iterable[Hint]) -> str:
+    """Return what is read out of a cell that failed, or has hints, the cause before the rest; else "".
+
+    `panel.js` says the same of a cell that has a panel.
+    """
+    failed = [(task, task.error) for task in record.tasks if task.error is not None]
+    failed.sort(key=lambda found: not found[1].root)
+    found = [
+        f"{task.task} {task.state}{'' if error.root else ' as a consequence'}: {error.type}: {error.message}"
+        for task, error in failed
+    ]
+    found += [f"Hint: {hint.advice}" for hint in hints]
+    if not found and record.verdict in ("done", "stopped"):
+        return ""
+    more = [f"and {len(found) - _MOST_SAID} more"] if len(found) > _MOST_SAID else []
+    end = f"Cell {record.prompt or record.cell} is over: {record.verdict}"
+    return ". ".join([*(sentence[:_SAID_CHARACTERS] for sentence in found[:_MOST_SAID]), *more, end])
 
 
 class CellHints:

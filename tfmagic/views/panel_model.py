@@ -236,9 +236,9 @@ class PanelModel:
 
     def _describe(self) -> CellRecord:
         record = describe_cell(self._context, None, time.monotonic())
-        if any(task.error for task in record.tasks):
+        if failed := {task.task for task in record.tasks if task.error}:
             cell = self._context.cell
-            if cell is not None and not self._failures:
+            if cell is not None and not failed <= self._failures.keys():  # a later one can be the cause
                 self._failures = self._context.failures(cell)
             record = with_failures(record, self._failures)
         return record
@@ -365,7 +365,13 @@ def _describe_end(part: TaskRecord) -> dict[str, Any]:
         "note": part.note,
         "error": None
         if error is None
-        else {"type": error.type, "message": error.message, "at": place_of(error), "text": error.text},
+        else {
+            "type": error.type,
+            "message": error.message,
+            "at": place_of(error),
+            "text": error.text,
+            "root": error.root,
+        },
     }
 
 

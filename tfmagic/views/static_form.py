@@ -22,7 +22,7 @@ from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.facts import attach_line
 from tfmagic.views.figures import Figures
-from tfmagic.views.hints import hints_of
+from tfmagic.views.hints import announce, hints_of
 from tfmagic.views.log_items import WHOLE_BYTES, DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
 from tfmagic.views.values import Bundle, ValueRow, fold_values
 
@@ -326,7 +326,8 @@ def _html(
     hints: Sequence[Hint],
 ) -> str:
     bars = static_html.hints_html(hints, limit // 3)
-    room = limit - _MARKS_BYTES - len(charts) - len(bars.encode("utf-8", "replace"))
+    said, ended = announce(record, hints) if record.verdict else "", record.started + record.elapsed_s
+    room = limit - _MARKS_BYTES - sum(len(part.encode("utf-8", "replace")) for part in (charts, bars, said))
     table = static_html.values_html(values, room // 4)
     parts, left_out = _choose_parts(parts, limit // 3 // _MARKS_BYTES)
     room -= _MARKS_BYTES * len(parts) + len(table.encode())
@@ -342,8 +343,8 @@ def _html(
     body += static_html.more_html(left_out, whole) if left_out else ""
     logs = static_html.logs_html(run) if parts else ""
     head = static_html.head_html(record, run, _left_out(lost, whole), count_hints(hints)) + bars
-    is_draft = not record.verdict
-    return static_html.page_html(head + body + charts + table + logs, f"{run}/{record.cell}", is_draft)
+    page, name = head + body + charts + table + logs, f"{run}/{record.cell}"
+    return static_html.page_html(page, name, not record.verdict, said, ended)
 
 
 def _choose_parts(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:

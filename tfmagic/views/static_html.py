@@ -37,15 +37,20 @@ _DRAFT_SHEET = (
 _RULE = "border-top:1px solid rgba(128,128,128,.2)"
 
 
-def page_html(body: str, name: str, is_draft: bool = False) -> str:
+def page_html(body: str, name: str, is_draft: bool = False, said: str = "", ended: float = 0.0) -> str:
     """Return the frame around the html of a cell; `panel.js` finds it by name, MathJax no formula in it.
 
     `panel.css` hides a draft below a live panel.
+
+    Args:
+        said: What `panel.js` reads out where no panel did: a cell can fail before it has one.
+        ended: When the cell ended, in seconds since the epoch.
     """
     style = f"{_LINE};border-radius:6px;overflow:hidden;margin:2px 0"
     kind, sheet = ("tfm-draft ", _DRAFT_SHEET) if is_draft else ("", "")
     kind += "tex2jax_ignore mathjax_ignore"
-    return f'<div class="{kind}" data-tfmagic="{_esc(name)}" style="{style}">{body}{sheet}</div>'
+    more = f' data-tfmagic-said="{_esc(said)}" data-tfmagic-ended="{ended:.0f}"' if said else ""
+    return f'<div class="{kind}" data-tfmagic="{_esc(name)}"{more} style="{style}">{body}{sheet}</div>'
 
 
 def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = (), hints: str = "") -> str:

@@ -12,6 +12,7 @@ const BEAT_MS = 20000; // between reports that this page is open
 const TOLD_MS = 2000; // between sentences to a screen reader
 const TOLD_CHARACTERS = 200; // of a sentence
 const AGAIN_MS = 60000; // until the same is told again
+const FRESH_MS = 20000; // so long after its end a form is told: an older one is of a saved notebook
 
 // ---- small helpers ----
 
@@ -65,8 +66,26 @@ function carefulButton(label, title, cost, act, aria = label) {
 /** Return the element whose new lines screen readers read. It belongs to the page: it stays when the panel goes. */
 function liveRegion() {
 	const region = document.querySelector(".tfm-announcements") ?? h("div.announcements sr", { "aria-live": "polite" });
-	if (!region.isConnected) document.body.append(region);
+	if (!region.isConnected) {
+		region.cells = new Set(); // whose end was told
+		document.body.append(region);
+		tellForms(document.body);
+		new MutationObserver((records) => {
+			for (const { addedNodes } of records) for (const node of addedNodes) if (node.nodeType === 1) tellForms(node);
+		}).observe(document.body, { childList: true, subtree: true });
+	}
 	return region;
+}
+
+/** Read out each new form of a cell that failed, or has a hint, before its panel could: most such cells have none. */
+function tellForms(added) {
+	const said = "[data-tfmagic-said]";
+	for (const { dataset } of added.matches(said) ? [added] : added.querySelectorAll(said)) {
+		const { cells } = liveRegion();
+		if (cells.has(dataset.tfmagic) || Math.abs(Date.now() - 1000 * dataset.tfmagicEnded) > FRESH_MS) continue;
+		cells.add(dataset.tfmagic);
+		announce(dataset.tfmagicSaid);
+	}
 }
 
 function announce(text) {
@@ -861,7 +880,8 @@ class Panel {
 		this.root.classList.add("tfm-live");
 		if (head) this.receiveHead(head);
 		if (reset) this.reset(tasks, rows, at);
-		for (const key in tasks) this.tasks[key]?.update(tasks[key]);
+		const isLater = (key) => tasks[key].error?.root === false;
+		for (const key of Object.keys(tasks).sort((a, b) => isLater(a) - isLater(b))) this.tasks[key]?.update(tasks[key]);
 		if (hints) this.showHints(hints);
 		this.end(); // after the news of its tasks
 		if (!reset) for (const key in rows) this.tasks[key]?.patch(rows[key], at);
@@ -883,12 +903,15 @@ class Panel {
 		if ("elapsed" in head) this.since = performance.now() - head.elapsed * 1000;
 	}
 
-	/** Tell a sentence, unless the same was told a short time ago: tasks of a loop stall, run, and stall again. */
-	report(sentence, gist = sentence) {
+	/**
+	 * Tell a sentence, unless the same was told a short time ago: tasks of a loop stall, run, and stall again.
+	 * What has a higher rank is told after the rest: first the cause, then its consequences, then the end.
+	 */
+	report(sentence, gist = sentence, rank = 0) {
 		const now = performance.now();
 		if (now - (this.reported[gist] ?? -Infinity) < AGAIN_MS) return;
 		this.reported[gist] = now;
-		this.news.push(sentence);
+		this.news.push({ sentence, rank });
 	}
 
 	/** Say once that the cell is over. */
@@ -897,7 +920,10 @@ class Panel {
 		this.timer = clearInterval(this.timer);
 		for (const task of this.tasks) task.isChanged = true;
 		if (this.messages <= 1) return;
-		this.news.push(`Cell ${this.setup.cell} is over: ${this.head.verdict}`);
+		const { cells } = liveRegion();
+		if (cells.has(this.setup.name)) this.news = []; // its form was here first, and has said it all
+		else this.news.push({ sentence: `Cell ${this.setup.cell} is over: ${this.head.verdict}`, rank: 2 });
+		cells.add(this.setup.name);
 		if (this.head.notice) notify(this.setup, this.head.notice);
 	}
 
@@ -943,7 +969,9 @@ class Panel {
 		const { state, note, error } = task.facts;
 		const why = error ? `${error.type}: ${error.message}` : note;
 		const isNew = before !== "…" || !this.head.over;
-		if (isNew && this.setup.announced.includes(state)) this.report(`${task.name} ${state}${why ? `: ${why}` : ""}`);
+		const isLater = error?.root === false;
+		const sentence = `${task.name} ${state}${isLater ? " as a consequence" : ""}${why ? `: ${why}` : ""}`;
+		if (isNew && this.setup.announced.includes(state)) this.report(sentence, sentence, isLater ? 1 : 0);
 		if (!task.hasFailed) return;
 		if (task.wasOpened || (this.groups.length && this.opened > 3)) return;
 		task.wasOpened = task.el.open = true;
@@ -1026,8 +1054,9 @@ class Panel {
 			this.tellTimer = setTimeout(() => this.tell(), pause);
 			return;
 		}
-		if (this.news.length > 4) this.news.splice(3, this.news.length - 4, `and ${this.news.length - 4} more`);
-		announce(this.news.splice(0).map((sentence) => sentence.slice(0, TOLD_CHARACTERS)).join(". "));
+		const sentences = this.news.splice(0).sort((a, b) => a.rank - b.rank).map(({ sentence }) => sentence.slice(0, TOLD_CHARACTERS));
+		if (sentences.length > 4) sentences.splice(3, sentences.length - 4, `and ${sentences.length - 4} more`);
+		announce(sentences.join(". "));
 		this.toldAt = performance.now();
 	}
 
