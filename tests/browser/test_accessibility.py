@@ -303,6 +303,33 @@ def test_progress_and_end_are_read_out_politely(running):
     expect(running.shown.get_by_text("0 of 2 done, interrupted")).to_be_visible()
 
 
+def test_the_focus_stays_on_its_task_when_the_form_takes_the_place_of_the_panel(running):
+    running.shown.get_by_role("button", name="Stacks of worker-1").focus()
+    running.end()
+    wait_until(lambda: running.focused.startswith("worker-1 done"))
+    assert running.page.evaluate("() => document.activeElement.tagName") == "SUMMARY"
+    running.page.keyboard.press("Enter")  # and it works
+    expect(running.shown.locator("details", has=running.page.locator(":focus"))).not_to_have_attribute(
+        "open", ""
+    )
+    running.begin(1, "begun on worker-0")
+    running.shown.get_by_role("searchbox").focus()
+    running.end()
+    wait_until(lambda: running.focused == "Filter lines")
+    running.begin(1, "begun on worker-0")
+    running.shown.get_by_role("button", name="Interrupt", exact=True).focus()
+    running.end()
+    wait_until(lambda: "2 of 2 done" in running.focused)
+
+
+def test_a_focus_that_has_left_the_panel_stays_where_it_is(running):
+    running.shown.get_by_role("button", name="Stacks of worker-1").focus()
+    running.page.get_by_role("textbox").first.focus()
+    elsewhere = running.page.evaluate_handle("() => document.activeElement")
+    running.end()
+    assert elsewhere.evaluate("element => element === document.activeElement")
+
+
 def test_a_failure_before_there_is_a_panel_is_read_out_the_cause_first(pages, tmp_path):
     fails = """%%tfcluster
     if tfmagic.current_task().index:

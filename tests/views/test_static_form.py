@@ -187,7 +187,7 @@ def test_html_and_text_together_stay_below_the_limit(tmp_path):
         Balanced(form.html)
         assert f"<&>{0:064d}" in form.text and f"<&>{199_999:064d}" in form.text
         assert "left out here; the whole: " in form.text and str(tmp_path) in form.html
-        assert re.search(r"worker-0</b>.*?200,000 lines</span>", form.html)
+        assert re.search(r"worker-0</b>.*?200,000 lines</div>", form.html)
         head = form.html.partition("<details")[0]
         assert "left out here:  %tfcluster attach " in head and " --cell 7 --full" in head
         assert form.text.splitlines()[-1].startswith("tfmagic: ")
@@ -423,7 +423,7 @@ def test_a_formula_is_left_to_the_front_end_and_a_dollar_in_output_is_none(tmp_p
     made = embedding.as_html({"text/latex": "$a<b$", "text/plain": "-"}, {})
     assert made == '<div class="tex2jax_process mathjax_process">$a&lt;b$</div>'
     form = Kept(tmp_path, worker_0=b"$5 and $6\n").render()
-    assert form.html.startswith('<div class="tex2jax_ignore')
+    assert form.html.startswith('<div class="tfm-form tex2jax_ignore')
 
 
 def test_json_is_a_tree():

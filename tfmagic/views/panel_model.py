@@ -32,7 +32,7 @@ from tfmagic.views.hints import CellHints, hints_of
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.values import fold_values
-from tfmagic.views.words import count_done, done_of, duration, place_of, sign_of, took
+from tfmagic.views.words import count_done, done_of, duration, outcome_of, place_of, sign_of, took
 
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
 _ROW_LIMIT = 2000  # rows a task that the page keeps, and that are kept for a page that is loaded again
@@ -283,7 +283,7 @@ class PanelModel:
         return {
             "done": count_done(record),
             "total": len(record.tasks),
-            "words": record.verdict or done_of(record),
+            "words": outcome_of(record) if record.verdict else done_of(record),
             "sign": record.verdict and sign_of(record.verdict),
             "over": bool(record.verdict),
             "verdict": record.verdict,

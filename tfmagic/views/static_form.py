@@ -18,6 +18,7 @@ from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.given_hints import Hint, count_hints, read_hints
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
+from tfmagic.system.advice import program_name
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.facts import attach_line
@@ -31,7 +32,7 @@ _PREFIX_BYTES = PREFIX_COLUMNS + 1
 _TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its tags
 _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
 _CHARTS_SHARE = 0.25  # of the limit is for what the tasks tracked, at most
-_MARKS_BYTES = 1100  # the html of a task beside its lines
+_MARKS_BYTES = 1700  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text after it
 _ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
 _OPEN_TASKS = 4  # up to so many tasks are open
@@ -80,8 +81,7 @@ def render(
     line = attach_line(run, record.prompt)
     whole_bytes = max(WHOLE_BYTES, limit_bytes // len(record.tasks))
     if not record.verdict:
-        seen = f"this is the cell at {time.strftime('%H:%M:%S')}, while it ran; what came later:  {line}"
-        record = replace(record, notes=(*record.notes, seen))
+        record = replace(record, notes=(*record.notes, _say_how_to_follow(run, line)))
         whole_bytes = limit_bytes // len(record.tasks)  # a draft is drawn often
     parts = [_load(record, part, run, whole_bytes) for part in record.tasks]
     widgets = tuple((part.record.task, model) for part in parts for model in part.widgets)
@@ -115,6 +115,12 @@ def render(
     shown = [item for part in parts for item in part.items if isinstance(item, DisplayItem)]
     pictures = _pictures([*shown, *map(_display_of, values)])
     return StaticForm(page, text, (*apart, *more), widgets, tuple(pictures))
+
+
+def _say_how_to_follow(run: RunFolder, line: str) -> str:
+    """Return the note of a draft: a kernel that is busy with this cell cannot run the line that shows all."""
+    now = f"this is the cell at {time.strftime('%H:%M:%S')}, while it runs. A terminal shows what it writes"
+    return f"{now}:  {program_name()} logs {run} --follow  When it has ended, this shows all:  {line}"
 
 
 def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int) -> _Part:

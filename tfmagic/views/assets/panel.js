@@ -69,7 +69,7 @@ function liveRegion() {
 	if (!region.isConnected) {
 		region.cells = new Set(); // whose end was told
 		document.body.append(region);
-		tellForms(document.body);
+		setTimeout(tellForms, 100, document.body); // a line that comes with the region is not read
 		new MutationObserver((records) => {
 			for (const { addedNodes } of records) for (const node of addedNodes) if (node.nodeType === 1) tellForms(node);
 		}).observe(document.body, { childList: true, subtree: true });
@@ -656,12 +656,16 @@ const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; fo
 
 // ---- the final form ----
 
-/** Give the form that takes the place of a panel the panel's filter: the form has no script of its own. */
-function keepFilter({ area, query, setup }) {
+/** Give the form that takes the place of a panel its filter and its focus: the form has no script of its own. */
+function handOver({ area, query, setup, root, focused }) {
 	if (!area) return;
 	const look = () => {
 		const form = area.querySelector(`[data-tfmagic="${setup.name}"]`);
-		if (form && !form.querySelector(".tfm-query")) addFilter(form, query.value);
+		if (!form || form.querySelector(".tfm-query")) return;
+		addFilter(form, query.value);
+		const { activeElement, body } = document;
+		if (focused && (activeElement === body || root.contains(activeElement))) focusForm(form, focused);
+		focused = null; // it was handed over, or the user has moved on
 	};
 	area.tfmFilter?.disconnect();
 	area.tfmFilter = new MutationObserver(look); // the form can be drawn again, with a note
@@ -669,11 +673,22 @@ function keepFilter({ area, query, setup }) {
 	look();
 }
 
+/** Focus in the form what had the focus in the panel: the same task, the filter, or else the form itself. */
+function focusForm(form, former) {
+	const name = former.closest(".tfm-task")?.querySelector(".tfm-name").textContent;
+	const heads = [...form.querySelectorAll(":scope > details > summary")];
+	const box = former.matches(".tfm-query") && form.querySelector(".tfm-query");
+	const next = box || (heads.find((head) => head.querySelector("b").textContent === name) ?? form);
+	if (next === form) form.tabIndex = -1;
+	next.setAttribute(QUIET, "true");
+	next.focus({ preventScroll: true });
+}
+
 function addFilter(form, text) {
 	let logs; // read at the first filter: most forms get none
 	const read = () => [...form.querySelectorAll(":scope > details")].flatMap((task) => {
 		const prefix = `[${task.querySelector("b").textContent}]:`.padEnd(14) + " ";
-		const blocks = task.querySelectorAll(":scope > div > div > pre, :scope > div > div > details > pre");
+		const blocks = task.querySelectorAll(":scope > div > div > div > :is(pre, details > pre)");
 		return [...blocks].map((block) => ({
 			block,
 			lines: block.innerHTML.split("\n"), // no element of a line goes on in the next one
@@ -694,10 +709,9 @@ function addFilter(form, text) {
 	};
 	const box = searchBox(apply);
 	const found = h("span", { style: "opacity:.7" });
-	Object.assign(box, { value: text, style: "width:92px;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
+	Object.assign(box, { value: text, style: "width:92px;height:22px;margin:0;box-sizing:border-box;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
 	box.addEventListener("keydown", (event) => event.stopPropagation());
-	form.firstElementChild.style.display = "flow-root"; // high enough for the box, which floats
-	form.firstElementChild.append(h("span", { style: "float:right" }, found, box));
+	form.firstElementChild.append(h("span", { style: "margin-left:auto" }, found, box));
 	if (text.trim()) apply(text.trim());
 }
 
@@ -748,6 +762,10 @@ class Panel {
 		this.root.addEventListener("mousedown", (event) => {
 			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
 		});
+		this.root.addEventListener("focusin", ({ target }) => (this.focused = target));
+		this.root.addEventListener("focusout", () => setTimeout(() => {
+			if (this.root.isConnected && !this.root.contains(document.activeElement)) this.focused = null;
+		}));
 		el.append(this.root);
 		liveRegion(); // before it has a line: one that comes with its text is not read
 		this.onMessage = (message) => {
@@ -1131,7 +1149,7 @@ class Panel {
 		cancelAnimationFrame(this.frame);
 		for (const log of this.logs) log.dispose();
 		for (const display of this.values) display.dispose();
-		keepFilter(this);
+		handOver(this);
 		this.root.remove();
 	}
 }
