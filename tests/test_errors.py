@@ -1,6 +1,8 @@
 """Every error class of tfmagic can be pickled and derives from one base."""
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -27,6 +29,14 @@ def test_errors_survive_pickling(error):
     assert str(again) == str(error)
     assert vars(again) == vars(error)
     assert isinstance(again, errors.TfmagicError)
+
+
+@pytest.mark.parametrize(("colours", "is_coloured"), [("NoColor", False), ("Neutral", True)])
+def test_ipython_shows_an_error_in_colours_where_the_user_wants_some(colours, is_coloured):
+    program = "import tfmagic.errors as e; raise e.TfmagicError('bad')"
+    command = [sys.executable, "-m", "IPython", f"--InteractiveShell.colors={colours}", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "TfmagicError" in done.stdout and ("\x1b[31m" in done.stdout) is is_coloured, done.stdout
 
 
 def test_a_remote_error_is_caught_as_its_nearest_base():

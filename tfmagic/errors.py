@@ -15,9 +15,19 @@ An exception of the user's code is not in this tree: it is raised again with its
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from tfmagic.system import own_code
+
+_RED, _NO_RED = "\x1b[31m", "\x1b[39m"
+
+
+def _is_plain() -> bool:
+    """Check whether IPython's user has switched off colours."""
+    module = sys.modules.get("IPython.core.getipython")
+    shell = None if module is None else module.get_ipython()
+    return str(getattr(shell, "colors", "")).lower() == "nocolor"
 
 
 class TfmagicError(Exception):
@@ -27,7 +37,8 @@ class TfmagicError(Exception):
         """Return the lines that IPython shows: the message alone, since our frames would only hide it."""
         self.with_traceback(own_code.users_frames(self.__traceback__) or self.__traceback__)  # for %debug
         notes = getattr(self, "__notes__", ())
-        return [f"\x1b[31m{type(self).__name__}\x1b[39m: {self}", *map(str, notes)]
+        name = type(self).__name__
+        return [f"{name if _is_plain() else f'{_RED}{name}{_NO_RED}'}: {self}", *map(str, notes)]
 
 
 class ClusterSpecError(TfmagicError, ValueError):

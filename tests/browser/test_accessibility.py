@@ -303,6 +303,55 @@ def test_progress_and_end_are_read_out_politely(running):
     expect(running.shown.get_by_text("0 of 2 done, interrupted")).to_be_visible()
 
 
+def test_the_focus_stays_on_its_task_when_the_form_takes_the_place_of_the_panel(running):
+    running.shown.get_by_role("button", name="Stacks of worker-1").focus()
+    running.end()
+    wait_until(lambda: running.focused.startswith("worker-1 done"))
+    assert running.page.evaluate("() => document.activeElement.tagName") == "SUMMARY"
+    running.page.keyboard.press("Enter")  # and it works
+    expect(running.shown.locator("details", has=running.page.locator(":focus"))).not_to_have_attribute(
+        "open", ""
+    )
+    running.begin(1, "begun on worker-0")
+    running.shown.get_by_role("searchbox").focus()
+    running.end()
+    wait_until(lambda: running.focused == "Filter lines")
+    running.begin(1, "begun on worker-0")
+    running.shown.get_by_role("button", name="Interrupt", exact=True).focus()
+    running.end()
+    wait_until(lambda: "2 of 2 done" in running.focused)
+
+
+def test_a_focus_that_has_left_the_panel_stays_where_it_is(running):
+    running.shown.get_by_role("button", name="Stacks of worker-1").focus()
+    running.page.get_by_role("textbox").first.focus()
+    elsewhere = running.page.evaluate_handle("() => document.activeElement")
+    running.end()
+    assert elsewhere.evaluate("element => element === document.activeElement")
+
+
+def test_a_failure_before_there_is_a_panel_is_read_out_the_cause_first(pages, tmp_path):
+    fails = """%%tfcluster
+    if tfmagic.current_task().index:
+        raise ValueError("bad batch 3")
+    tfmagic.barrier()
+    """
+    book = Book(pages, tmp_path, "short", RUN, textwrap.dedent(fails), "%%tfcluster\n1 / 0", stall_s=0)
+    book.listen()
+    book.begin(1, "begun on worker-0")
+    book.end()
+    book.told("Cell 2 is over: done")
+    book.notebook.run(2)
+    ((_, said),) = book.told("Cell 3 is over: failed")
+    assert said.startswith(
+        "worker-1 failed: ValueError: bad batch 3. worker-0 failed as a consequence: BrokenBarr"
+    )
+    book.notebook.run(3)
+    ((_, said),) = book.told("Cell 4 is over: failed")
+    assert said.count("failed: ZeroDivisionError: division by zero. ") == 2
+    book.close()
+
+
 def test_a_crowd_of_failures_is_a_short_sentence_and_the_end_is_the_last(pages, tmp_path):
     """The page is not seen, so it gets no frames: the panel tells all when it goes."""
     fails = """%%tfcluster --keep-going

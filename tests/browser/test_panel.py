@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import nbformat
 import pytest
 from conftest import wait_until
 from pages import write_notebook
+from PIL import Image
 from playwright.sync_api import expect
 
 LOAD = "%load_ext tfmagic\n%tfcluster start --workers 2"
@@ -275,7 +277,10 @@ def last_step(text):
 def test_the_saved_notebook_has_the_text_so_far_whichever_page_saves_it(alone):
     wait_until(lambda: "[worker-1]:    begun on worker-1" in text_saved(alone))
     first = text_saved(alone)
-    assert re.search(r"the cell at \d\d:\d\d:\d\d, while it ran; .*%tfcluster attach \S+ --cell 2$", first)
+    assert re.search(
+        r"the cell at \d\d:\d\d:\d\d, while it runs\. .*logs \S+ --follow .*%tfcluster attach \S+ --cell 2$",
+        first,
+    )
     alone.open(kernel="connected")  # loads the page again
     log = alone.shown.get_by_role("log", name="Output of worker-0")
     expect(log.get_by_text("begun on worker-0")).to_be_visible()
@@ -344,6 +349,50 @@ def test_the_panel_of_a_kernel_that_has_gone_says_so_and_the_saved_notebook_has_
         re.compile(r"2 workers · [\d.]+ s · 0 of 2 done(, interrupted)? 2 stopped")
     )
     expect(book.output(2)).to_contain_text(noted)
+
+
+def test_a_hint_is_a_bar_in_panel_and_form_and_is_read_out(open_notebook, flag):
+    cell = (
+        "%%tfcluster\nimport os, time\nfrom tfmagic.task.tensorflow import notices\n"
+        "notices.hint_once('own-statistics', 'A <hint> for you.')\nprint('given')\n"
+        f"while not os.path.exists({str(flag)!r}):\n    time.sleep(0.02)"
+    )
+    book = open_notebook("hint.ipynb", LOAD, cell)
+    book.run(0)
+    book.start(1)
+    text = "Hint for worker-0, worker-1: A <hint> for you. (%tfcluster explain own-statistics)"
+    live = book.shown.locator(".tfm-root")
+    expect(live.get_by_role("note")).to_have_text(text)
+    expect(live.locator(".tfm-header").get_by_text("1 hint")).to_be_visible()
+    expect(book.page.locator(".tfm-announcements")).to_contain_text("Hint: A <hint> for you.")
+    wait_until(lambda: "tfmagic: hint: A <hint> for you. (worker-0, worker-1; " in text_saved(book))
+    flag.touch()
+    book.wait_until_ended(1)
+    expect(live).to_have_count(0)
+    expect(book.shown.get_by_role("note")).to_have_text(text)
+    expect(book.shown.get_by_text("1 hint")).to_be_visible()
+    expect(book.shown.locator("pre").get_by_text("given").first).to_be_visible()
+    assert "hint" not in book.shown.locator("pre").first.inner_text()
+
+
+def test_the_form_stands_where_the_panel_stood(alone):
+    """What moves is at most a line's height away: the eye finds each task again."""
+
+    def places(names):
+        found = {name: alone.shown.get_by_text(re.compile(f"^(· )?{name}$")).first for name in names}
+        boxes = {name: where.bounding_box() for name, where in found.items()}
+        return {name: (box["x"], box["y"]) for name, box in boxes.items()}
+
+    names = ("default", "2 workers", "worker-0", "begun on worker-0", "worker-1")
+    tall = alone.page.viewport_size
+    before = places(names)
+    alone.flag.touch()
+    alone.wait_until_ended(1)
+    expect(alone.shown.locator(".tfm-root")).to_have_count(0)
+    after = places(names[:3] + names[4:])
+    assert alone.page.viewport_size == tall
+    moved = {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
+    assert all(abs(x) <= 4 and abs(y) <= 20 for x, y in moved.values()), moved
 
 
 def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, flag):
@@ -768,6 +817,14 @@ def test_pictures_need_no_trust_and_a_trusted_timeline_can_be_zoomed(open_notebo
     picture.locator(wait).click()
     expect(book.output(3)).to_contain_text("worker-0: waits for worker-1 at barrier 1")
     book.page.screenshot(path=str(lab.folder / "pictures.png"))
+    for theme, is_dark in (("Dark", True), ("Light", False)):
+        book.page.evaluate(
+            "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })",
+            f"JupyterLab {theme}",
+        )
+        image = book.output(2).locator("img.tfm-picture")
+        wait_until(lambda image=image, is_dark=is_dark: is_dark == (max(corner_of(image)) < 60))
+        wait_until(lambda is_dark=is_dark: is_dark == (max(corner_of(picture)) < 60))
     # the same outputs as a notebook of somebody else has them
     book.page.evaluate(
         "() => { for (const c of window.jupyterapp.shell.currentWidget.content.widgets) c.model.trusted = false }"
@@ -783,6 +840,12 @@ def test_pictures_need_no_trust_and_a_trusted_timeline_can_be_zoomed(open_notebo
         assert inner["width"] > 20 and inner["height"] > 10
     book.output(2).locator("summary", has_text="TF_CONFIG of worker-1").click()
     expect(book.output(2).get_by_text("this task listens here").locator("visible=true")).to_have_count(1)
+
+
+def corner_of(picture):
+    """Return the colour of the paper of a picture, as it is shown."""
+    image = Image.open(io.BytesIO(picture.screenshot()))
+    return image.convert("RGB").getpixel((12, 12))
 
 
 @pytest.mark.soak  # the frame that a kernel displays, and what TensorBoard serves: test_log_folders

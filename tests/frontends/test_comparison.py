@@ -66,7 +66,7 @@ def test_one_axis_without_steps_is_a_table_of_seconds():
     assert list(compared) == [1, 2] and compared.seconds == {1: 2.0, 2: 1.0}
     text = compared._repr_mimebundle_()["text/plain"]
     assert text.splitlines()[0].split() == ["workers", "seconds", "speed-up"]
-    assert "2.00 ×" in text and "steps" not in text
+    assert "2.00 ×" in text and "step" not in text
 
 
 def test_steps_and_bytes_are_those_of_a_step():
@@ -79,6 +79,7 @@ def test_steps_and_bytes_are_those_of_a_step():
     assert (second.step_s, second.sent_bytes, second.efficiency) == (0.2, 400, 0.5)
     assert compared.table[1]["network"] == "1gbit" and compared.table[1]["steps"] == 20
     bundle = compared._repr_mimebundle_()
+    assert "include the first step" in bundle["text/plain"]
     for word in ("ms a step", "sent a step and host", "efficiency", "50%"):
         assert word in bundle["text/plain"] and word in bundle["text/html"]
     assert "200.0 ms a step" in bundle["text/html"]

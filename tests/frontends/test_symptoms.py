@@ -5,6 +5,7 @@ import pytest
 import tfmagic
 from tfmagic.failures import hints
 from tfmagic.frontends import cli, symptoms
+from tfmagic.runs.given_hints import Hint
 from tfmagic.system.advice import FrontEnd, set_front_end
 
 OTHERS = {
@@ -56,7 +57,7 @@ def test_the_shell_prints_an_entry_or_the_names_or_the_closest_one(capsys):
 
 
 def test_a_hint_ends_with_the_line_that_explains_more():
-    hint = hints.Hint("late-setting", "Begin with it.")
+    hint = Hint("late-setting", "Begin with it.")
     set_front_end(FrontEnd.NOTEBOOK)
     try:
         assert hint.note == "hint: Begin with it. (%tfcluster explain late-setting)"

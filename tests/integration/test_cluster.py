@@ -43,6 +43,14 @@ def test_a_task_is_killed_for_lack_of_memory_before_its_kernel(cluster_of_module
     assert set(cluster_of_module.run(score, view="quiet").values()) == {min(score() + 500, 1000)}
 
 
+def test_the_text_of_results_is_what_a_terminal_shows(cluster_of_module):
+    results = cluster_of_module.run(
+        lambda: print("\x1b[31mred\x1b[0m\n1/2\r2/2"), on="worker-0", view="quiet"
+    )
+    assert results.text == {"worker-0": "red\n2/2\n"}
+    assert results.output == {"worker-0": "\x1b[31mred\x1b[0m\n1/2\r2/2\n"}
+
+
 def test_run_prints_prefixed_output(cluster_of_module, capsys):
     cluster_of_module.run(print, "hello")
     assert sorted(capsys.readouterr().out.splitlines()) == ["[worker-0]:    hello", "[worker-1]:    hello"]

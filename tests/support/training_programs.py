@@ -134,6 +134,7 @@ def train(program: Program, alone: bool) -> Outcome:
     """Run a program in this task; alone as one process does."""
     import numpy as np
 
+    from tfmagic.system.advice import Step
     from tfmagic.task.tensorflow import notices
 
     notices.forget()
@@ -151,4 +152,7 @@ def train(program: Program, alone: bool) -> Outcome:
         name: [np.asarray(value, float).tolist() for value in values]
         for name, values in namespace["history"].items()
     }
-    return Outcome(weights, history, shown.getvalue())
+    hints = [
+        f"tfmagic: hint: {advice} ({Step('explain', name)})\n" for name, advice in notices.given().items()
+    ]
+    return Outcome(weights, history, "".join([shown.getvalue(), *hints]))

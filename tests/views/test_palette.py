@@ -44,6 +44,20 @@ def test_text_in_a_picture_has_the_contrast_that_wcag_asks_for():
     assert min(contrast(rgb(ink), rgb(paper)) for ink in inks for paper in papers) >= 4.5
 
 
+def test_text_in_a_picture_has_that_contrast_on_a_dark_page_too():
+    dark = palette.dark_of()
+    assert set(dark) == {
+        palette.INK,
+        palette.PAPER,
+        palette.LINE,
+        *(c for t in palette.TONES for c in (t.ink, t.tint)),
+    }
+    inks = [dark[palette.INK], *(dark[tone.ink] for tone in palette.TONES)]
+    papers = [dark[palette.PAPER], *(dark[tone.tint] for tone in palette.TONES)]
+    assert min(contrast(rgb(ink), rgb(paper)) for ink in inks for paper in papers) >= 4.5
+    assert min(contrast(rgb(tone.mid), rgb(dark[palette.PAPER])) for tone in palette.TONES) >= 3
+
+
 @pytest.mark.parametrize("tone", palette.TONES, ids=lambda tone: tone.name)
 @pytest.mark.parametrize(("text", "page"), [("#212121", "#ffffff"), ("#e0e0e0", "#111111")])
 def test_tones_can_be_seen_on_a_page_of_any_theme(tone, text, page):

@@ -31,6 +31,7 @@ from tfmagic.protocol.events import (
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
@@ -84,7 +85,7 @@ class ShownCell:
         request = CellRequested(1, {task: RunCell(cell=1, tasks=tasks) for task in tasks})
         self.cell = RunningCell(request, dict.fromkeys(tasks, 0))
         self.supervisor.happen(request)
-        error = ErrorRecord("ValueError", "bad", 3, "Traceback of it")
+        error = ErrorRecord("ValueError", "bad", 3, "Traceback of it", hint="Mend it.", hint_name="mend")
         self.context = ViewContext(
             "default",
             "2 workers",
@@ -136,6 +137,22 @@ def test_charts_are_drawn_at_most_twice_a_second_and_once_more_at_the_end(shown,
     monkeypatch.setattr(panel_model, "_DRAW_S", 0.0)
     assert "step 1" in shown.model.look()["figures"]["loss"]
     assert "figures" not in shown.model.look(), "nothing is new"
+
+
+def test_a_hint_is_sent_once_with_all_tasks_that_have_it_and_that_of_a_failure_beside_it(shown):
+    shown.look()
+    append_hint(shown.run, 1, Hint("a-name", "Do it.", ("worker-0",)))
+    shown.cell.has_hints = True
+    (first,) = shown.model.look()["hints"]
+    assert first["advice"] == "Do it." and first["tasks"] == "worker-0" and "a-name" in first["more"]
+    assert "hints" not in shown.model.look(), "nothing is new"
+    append_hint(shown.run, 1, Hint("a-name", "Do it.", ("worker-1",)))
+    append_hint(shown.run, 2, Hint("other", "Of another cell.", ("worker-1",)))
+    (both,) = shown.model.look()["hints"]
+    assert both["tasks"] == "worker-0, worker-1"
+    shown.supervisor.happen(CellRaised(A, 1, 1, 0.5, 0, PackedError("ValueError", "bad", "", None, "")))
+    assert [hint["advice"] for hint in shown.model.look()["hints"]] == ["Do it.", "Mend it."]
+    assert [hint["tasks"] for hint in shown.model.snapshot()["hints"]] == ["worker-0, worker-1", "worker-0"]
 
 
 def test_a_look_returns_what_has_changed_and_the_next_one_nothing(shown):

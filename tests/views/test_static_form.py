@@ -20,6 +20,7 @@ from tfmagic.runs.cell_records import (
     read_records,
 )
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.runs.tracked_points import append_points
 from tfmagic.views import embedding, static_form
 from tfmagic.views.values import fold_values
@@ -111,6 +112,32 @@ def test_what_was_tracked_is_a_chart_and_its_last_values_are_text(tmp_path):
     assert "data:image" not in small.html and small.text.endswith("(step 1)"), "the text has it in any case"
 
 
+def test_a_hint_is_a_bar_that_the_heading_counts_and_a_line_below_the_output(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"a\n", worker_1=b"b\n")
+    assert "1 hint" not in words(kept.render().html)
+    for name in ("worker-0", "worker-1"):
+        append_hint(kept.run, 1, Hint("a-name", "Write <this>.", (name,)))
+    form = kept.render()
+    assert Balanced(form.html).tags.count("details") == 2
+    assert form.html.count('role="note"') == 1 and "1 hint" in words(form.html.partition('role="note"')[0])
+    assert "Hint for worker-0, worker-1 : Write &lt;this&gt;." in words(form.html)
+    assert form.text.splitlines()[-1].startswith("tfmagic: hint: Write <this>. (worker-0, worker-1; ")
+    error = ErrorRecord("ValueError", "bad", hint="Mend it.", hint_name="mend")
+    kept.change(0, state="failed", error=error)
+    form = kept.render("failed")
+    assert "2 hints" in words(form.html) and "Hint for worker-0 : Mend it." in words(form.html)
+    assert "Mend it" not in form.text, "its traceback has it"
+
+
+def test_hints_without_end_leave_room_for_the_rest(tmp_path):
+    kept = Kept(tmp_path, worker_0=b"a line\n" * 2000)
+    for number in range(500):
+        append_hint(kept.run, 1, Hint("a-name", f"Do it {number} times. " * 20, ("worker-0",)))
+    form = kept.render(limit_bytes=60_000)
+    assert len(form.html.encode()) + len(form.text.encode()) <= 60_000
+    assert "500 hints" in words(form.html) and "a line" in words(form.html)
+
+
 def test_the_end_is_a_word_where_no_task_says_it_and_the_keyboard_scrolls_a_log(tmp_path):
     kept = Kept(tmp_path, worker_0=b"\x1b[31mred\x1b[0m\n")
     page = kept.render("timed out").html
@@ -160,7 +187,7 @@ def test_html_and_text_together_stay_below_the_limit(tmp_path):
         Balanced(form.html)
         assert f"<&>{0:064d}" in form.text and f"<&>{199_999:064d}" in form.text
         assert "left out here; the whole: " in form.text and str(tmp_path) in form.html
-        assert re.search(r"worker-0</b>.*?200,000 lines</span>", form.html)
+        assert re.search(r"worker-0</b>.*?200,000 lines</div>", form.html)
         head = form.html.partition("<details")[0]
         assert "left out here:  %tfcluster attach " in head and " --cell 7 --full" in head
         assert form.text.splitlines()[-1].startswith("tfmagic: ")
@@ -396,7 +423,7 @@ def test_a_formula_is_left_to_the_front_end_and_a_dollar_in_output_is_none(tmp_p
     made = embedding.as_html({"text/latex": "$a<b$", "text/plain": "-"}, {})
     assert made == '<div class="tex2jax_process mathjax_process">$a&lt;b$</div>'
     form = Kept(tmp_path, worker_0=b"$5 and $6\n").render()
-    assert form.html.startswith('<div class="tex2jax_ignore')
+    assert form.html.startswith('<div class="tfm-form tex2jax_ignore')
 
 
 def test_json_is_a_tree():

@@ -12,11 +12,14 @@ import pexpect
 import pytest
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import CellRequested, CellReturned, Displayed, PointsTracked
+from tfmagic.protocol.events import CellRaised, CellRequested, CellReturned, Displayed, PointsTracked
+from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.runs.terminal.screen import plain_text, rows_of
 from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.state import CellState
+from tfmagic.views import hints
 from tfmagic.views.text import TextView
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
@@ -44,7 +47,11 @@ class Screen:
             terminal,
             has_begun=lambda: self.has_begun,
             cell=1,
+            hints=hints.CellHints(self.run, 1, lambda: True),
         )
+
+    def hint(self, task):
+        append_hint(self.run, 1, Hint("a-name", "Do it.", (task.name,)))
 
     def write(self, task, data):
         with self.run.log_path(task).open("ab") as file:
@@ -163,6 +170,46 @@ def test_tracked_values_are_lines_once_a_minute_and_at_the_end(tmp_path, monkeyp
     assert screen.finish().endswith(end)
     again = Screen(tmp_path)
     assert again.finish() == end, "also of a cell that has printed nothing"
+
+
+def test_a_hint_is_shown_once_below_the_output_of_a_short_cell(tmp_path):
+    screen = Screen(tmp_path)
+    screen.hint(A)
+    screen.hint(B)
+    screen.write(A, b"a\n")
+    screen.look()
+    screen.write(A, b"last\n")
+    lines = screen.finish().splitlines()
+    assert lines[:2] == ["[worker-0]:    a", "[worker-0]:    last"]
+    assert len(lines) == 3 and lines[2].startswith("tfmagic: hint: Do it. (worker-0, worker-1; "), lines
+
+
+def test_a_hint_is_also_shown_while_a_cell_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(hints, "_SOON_S", 0.0)
+    screen = Screen(tmp_path)
+    screen.hint(A)
+    screen.look()
+    screen.hint(B)
+    screen.look()
+    (line,) = "".join(screen.shown).splitlines()
+    assert line.startswith("tfmagic: hint: Do it. (worker-0; "), "once"
+    assert screen.finish().splitlines()[-1].startswith("tfmagic: hint: Do it. (worker-0, worker-1; ")
+
+
+def test_after_a_failure_the_exception_has_the_hint(tmp_path):
+    screen = Screen(tmp_path)
+    screen.write(A, b"a\n")
+    screen.hint(A)
+    error = PackedError("ValueError", "bad", "", None, "")
+    outcomes = {A: CellRaised(A, 1, 1, 0.1, 2, error)}
+    screen.view.finish(CellState(CellRequested(1, {}), 0.0, outcomes=outcomes))
+    assert "".join(screen.shown) == "[worker-0]:    a\n"
+
+
+def test_a_hint_of_a_cell_without_output_is_shown(tmp_path):
+    screen = Screen(tmp_path)
+    screen.hint(A)
+    assert "Do it." in screen.finish()
 
 
 def test_one_look_at_a_flood_is_bounded_and_the_end_is_complete(tmp_path):

@@ -6,9 +6,9 @@ in tests/failures/test_hints.py that provokes the trap for real.
 """
 
 import re
-from dataclasses import dataclass
 
 from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.given_hints import Hint
 from tfmagic.system.advice import Step
 
 _STEPS = {verb: Step(verb) for verb in ("revive", "restart", "begin with it")} | {
@@ -242,19 +242,6 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         "tf.summary needs the package tensorboard:  <install> , then <restart>.",
     ),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Hint:
-    """A known trap."""
-
-    name: str = ""  #: Short, for programs; "" where no trap is known.
-    advice: str = ""
-
-    @property
-    def note(self) -> str:
-        """The hint as a note of an exception, with the step that explains more; "" where no trap is known."""
-        return f"hint: {self.advice} ({Step('explain', self.name)})" if self.advice else ""
 
 
 def find_hint(error: PackedError) -> Hint:

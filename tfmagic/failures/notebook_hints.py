@@ -6,8 +6,8 @@ import os
 import re
 import sys
 
-from tfmagic.failures.hints import Hint
 from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.given_hints import Hint
 from tfmagic.system.advice import in_notebook
 
 _NO_MODULE = re.compile(r"No module named '([^\W\d]\w*)")

@@ -19,8 +19,10 @@ from tfmagic.failures.headlines import first_line, headline
 from tfmagic.failures.ipython_tracebacks import Explanation
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.protocol.events import CellRaised, CellReturned, TaskExited, TaskLost
+from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.cell_records import ErrorRecord
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.serialization import exceptions, tracebacks
@@ -137,7 +139,13 @@ def describe_failures(cell: CellState, context: FailureContext) -> dict[str, Err
                 text += f"{why and ': '}{why}{hint.note and chr(10)}{hint.note}"
                 message = headline(packed.type_name, packed.message) or why
                 found[task.name] = ErrorRecord(
-                    packed.type_name, message, packed.line, text, is_root, hint.advice, hint.name
+                    packed.type_name,
+                    message,
+                    packed.line,
+                    text,
+                    is_root,
+                    hint.advice or _noted_advice(packed),
+                    hint.name,
                 )
             case TaskExited() | TaskLost():
                 error = _died(task, outcome, context)
@@ -166,11 +174,11 @@ def _why_interrupted(cell: CellState, outcome: CellRaised) -> str:
     return _AFTER_FAILURE if cell.escalation is not None else ""
 
 
-def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
+def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> Hint:
     """Return the hint for a failure; a host that was cut off explains what its peers raise."""
     if cell.cut_off and _is_consequence(cell, task, outcome):
         hosts, was = " and ".join(cell.cut_off), "was" if len(cell.cut_off) == 1 else "were"
-        return hints.Hint(
+        return Hint(
             "host-cut-off",
             f"{hosts} {was} cut off from the others during this cell. "
             f"{features.propose('join hosts', '{} joins what is still cut off; then ')}make the strategy "
@@ -178,6 +186,12 @@ def _hint_of(cell: CellState, task: TaskId, outcome: CellRaised) -> hints.Hint:
         )
     found = hints.find_hint(outcome.error)
     return found if found.name else notebook_hints.find_hint(outcome.error)
+
+
+def _noted_advice(error: PackedError) -> str:
+    """Return the hint that the task itself has noted, or ""."""
+    notes = re.findall(r"^hint: (.+)$", error.text, re.MULTILINE) if error.explained else []
+    return notes[-1] if notes else ""
 
 
 def _died(task: TaskId, end: TaskExited | TaskLost, context: FailureContext) -> TaskDied:

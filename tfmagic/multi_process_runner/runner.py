@@ -30,6 +30,7 @@ from tfmagic.multi_process_runner.processes import (
 from tfmagic.multi_process_runner.setup import ClusterSpecDict
 from tfmagic.protocol.cluster_spec import GivenSpec, TaskId
 from tfmagic.protocol.events import TaskExited, TaskLost
+from tfmagic.runs.given_hints import read_hints
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.serialization.main_script import find_script, refuse_while_loading
 from tfmagic.supervisor.one_shot_rules import Rules
@@ -273,6 +274,8 @@ class MultiProcessRunner:
         finally:
             one_shot.close()
             atexit.unregister(self._wait_at_exit)
+            for hint in read_hints(one_shot.cluster.run):
+                notices.tell(f"tfmagic: {hint.note}")
         self._raise_failure(one_shot)
         result = self._result(one_shot)
         if not in_time:

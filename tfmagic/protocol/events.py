@@ -81,6 +81,13 @@ class PointsTracked(_OfCell, frozen=True):
     points: bytes
 
 
+class HintGiven(_OfCell, frozen=True):
+    """The task has found what neither TensorFlow nor Keras reports; `explain` knows the name."""
+
+    name: str
+    advice: str
+
+
 class CommsSent(_OfTask, frozen=True):
     """Widgets of the task sent these messages to the page, in this order."""
 
@@ -207,6 +214,7 @@ TaskEvent = (
     TaskReady
     | Displayed
     | PointsTracked
+    | HintGiven
     | CommsSent
     | LineReached
     | BarrierReached
@@ -331,8 +339,7 @@ class GroupChanged(Message, frozen=True):
 class InterruptPressed(Message, frozen=True):
     """The user pressed Ctrl-C, for these tasks or this cell if given.
 
-    One press kills no task, a second one kills what is left. With `insists` the first one does: no user
-    waits who could press again.
+    One press kills no task; a second one, or one that `insists`, kills what is left.
     """
 
     tasks: tuple[TaskId, ...] = ()

@@ -7,6 +7,7 @@
     <state dir>/runs/<run>/<task>.stacks     the Python stacks that it was asked for
     <state dir>/runs/<run>/<task>.displays   its rich displays, and
     <state dir>/runs/<run>/cells.jsonl       the cells: see `tfmagic.runs.cell_records`
+    <state dir>/runs/<run>/hints.jsonl       hints on them: see `tfmagic.runs.given_hints`
     <state dir>/runs/<run>/timeline.jsonl    what the tasks did, and when: see `tfmagic.features.pictures`
     <state dir>/runs/<run>/story.msgpack     what the loop saw and did: see `tfmagic.supervisor.story`
     <state dir>/runs/<run>/<task>-<n>.scratch   temporary files of its n-th process, deleted with it

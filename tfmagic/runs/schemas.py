@@ -16,6 +16,7 @@ from tfmagic.protocol.cluster_spec import TaskId, parse_task
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, read_records
 from tfmagic.runs.doing import ENDS
 from tfmagic.runs.folder import RunFolder, file_size
+from tfmagic.runs.given_hints import count_hints, read_hints
 from tfmagic.runs.log_reader import cut_lines, prefix, tail_lines
 from tfmagic.runs.status_reader import Snapshot, read_snapshot, row_of, state_of
 from tfmagic.runs.tracked_points import last_points
@@ -103,6 +104,14 @@ class ProgressReport(Report, frozen=True, kw_only=True):
     tracked: Tracked = {}
 
 
+class HintReport(Report, frozen=True, kw_only=True):
+    """A hint that is no failure's: something that neither TensorFlow nor Keras reports."""
+
+    name: str  #: Its short name.
+    advice: str
+    tasks: list[str]  #: The tasks that it is about; empty where the advice names them.
+
+
 class CellReport(Report, frozen=True, kw_only=True):
     """A cell that runs or has ended."""
 
@@ -111,6 +120,7 @@ class CellReport(Report, frozen=True, kw_only=True):
     seconds: float
     tasks: list[ProgressReport]
     errors: list[ErrorReport]  #: The root cause first.
+    hints: list[HintReport] = []
 
 
 class WaitReport(Report, frozen=True, kw_only=True):
@@ -151,6 +161,7 @@ class RunReport(Report, frozen=True, kw_only=True):
     errors: list[ErrorReport] = []  #: The root cause first.
     message: str = ""  #: Why it was not started.
     tracked: dict[str, Tracked] = {}  #: By task.
+    hints: list[HintReport] = []
 
 
 def as_json(report: Report | Sequence[Report]) -> str:
@@ -230,7 +241,14 @@ def cell_report(record: CellRecord, run: RunFolder, lines: Mapping[str, int] = {
             for part, task in parts
         ],
         errors=error_reports(record, run),
+        hints=hint_reports(run, record.cell),
     )
+
+
+def hint_reports(run: RunFolder, cell: int | None = None) -> list[HintReport]:
+    """Return the hints that were given during a cell, or in a whole run."""
+    found = read_hints(run, cell)
+    return [HintReport(name=hint.name, advice=hint.advice, tasks=list(hint.tasks)) for hint in found]
 
 
 def wait_report(cluster: str, run: RunFolder, cells: Sequence[CellReport]) -> WaitReport:
@@ -274,16 +292,17 @@ def describe(cell: CellReport) -> str:
 
     While it runs: ``cell [5] still runs: step 340, loss 0.21 (worker-0), line 4; 62 s``.
     """
+    hints = f"; {count_hints(cell.hints)}" if cell.hints else ""
     if cell.state != RUNS:
         root = cell.errors[0] if cell.errors else None
         place = f", at line {root.cell_line} of the cell" if root is not None and root.cell_line else ""
         why = f": {root.task}: {root.type}: {root.message.partition(chr(10))[0]}{place}" if root else ""
-        return f"cell [{cell.cell}] {cell.state} after {cell.seconds:.0f} s{why}"
+        return f"cell [{cell.cell}] {cell.state} after {cell.seconds:.0f} s{why}{hints}"
     if cell.tasks and all(task.note == "queued" for task in cell.tasks):
         return f"cell [{cell.cell}] waits for its turn; {cell.seconds:.0f} s"
     tracked = describe_tracked({task.task: task.tracked for task in cell.tasks})
     what = ", ".join([*filter(None, [tracked]), *_places(cell.tasks)])
-    return f"cell [{cell.cell}] still runs: {f'{what}; ' if what else ''}{cell.seconds:.0f} s"
+    return f"cell [{cell.cell}] still runs: {f'{what}; ' if what else ''}{cell.seconds:.0f} s{hints}"
 
 
 def describe_tracked(tracked: Mapping[str, Tracked]) -> str:

@@ -14,7 +14,7 @@ from tfmagic.protocol.events import (
     TaskExited,
     TaskLost,
 )
-from tfmagic.supervisor.state import Action, ClusterState, Send, WaitingAt, replace
+from tfmagic.supervisor.state import Action, ClusterState, Send, WaitingAt, replace, with_task
 
 _NAMED = 3  # missing tasks that a note names
 _MESSAGE_CHARACTERS = 200  # of a failure inside another failure's message
@@ -36,9 +36,18 @@ def decide_barriers(state: ClusterState, now: float, actions: list[Action]) -> C
             actions += [Send(task, BreakBarrier(name, gone or late)) for task in waiting]
         elif not missing:
             actions += [Send(task, ReleaseBarrier(name, place)) for place, task in enumerate(waiting)]
+            if name.startswith(FIRST_STRATEGY):
+                state = _note_strategy(state, waiting)
         else:
             left[number, name] = waiting
     return replace(state, barriers=_break_deadlocks(state, left, actions))
+
+
+def _note_strategy(state: ClusterState, waiting: Mapping[TaskId, WaitingAt]) -> ClusterState:
+    """Note that these tasks make their first collective strategy, with the members' present processes."""
+    for task, at in waiting.items():
+        state = with_task(state, task, joined={m: state.tasks[m].attempt for m in at.reached.members})
+    return state
 
 
 def next_deadline(state: ClusterState) -> float | None:

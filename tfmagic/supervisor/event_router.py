@@ -7,18 +7,19 @@ from tfmagic.protocol import events
 from tfmagic.protocol.commands import HandleComm, WriteFlood
 from tfmagic.runs import cell_records, tracked_points
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import ClusterState, Phase
 
 ROUTED = {
-    *(events.Displayed, events.PointsTracked, events.InputWanted, events.InputAnswered),
+    *(events.Displayed, events.PointsTracked, events.HintGiven, events.InputWanted, events.InputAnswered),
     *(events.CommAnswered, events.SignalAsked, events.FloodAsked),
 }
 """The classes of the events that go somewhere; the most frequent ones do not."""
 
 
 class EventRouter:
-    """Takes displays, questions, answers, points and signals to their places, on the supervisor's thread.
+    """Takes displays, questions, answers, points, hints, signals to their places, on the supervisor's thread.
 
     Args:
         cells: The unfinished cells by number; the supervisor changes it.
@@ -45,6 +46,10 @@ class EventRouter:
                 tracked_points.append_points(self._run, event, self._max_log_bytes)
                 if event.cell in self._cells:
                     self._cells[event.cell].has_points = True
+            case events.HintGiven(task, cell=cell, name=name, advice=advice):
+                append_hint(self._run, cell, Hint(name, advice, (task.name,)))
+                if cell in self._cells:
+                    self._cells[cell].has_hints = True
             case events.InputWanted() if event.cell in self._cells:
                 self._cells[event.cell].inputs.append(event)
             case events.InputAnswered(task, answer):

@@ -85,7 +85,7 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
         case events.BarrierReached(task, attempt):  # frequent: each class before it costs a look
             if task in state.tasks and state.tasks[task].attempt != attempt:
                 return state
-            return barriers.arrive(restarts.note_strategy(state, event), event, now)
+            return barriers.arrive(state, event, now)
         case events.LaunchRequested(tasks):
             return _apply_launch(state, tasks)
         case events.CellRequested():
@@ -126,7 +126,7 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             return stalls.note_task_event(state, event, now)
         case events.SignalAsked(task, number, cause):
             return state if cause is events.Cause.NONE else restarts.note_signal(state, task, number, cause)
-        case events.FloodAsked() | events.SocketSent():
+        case events.FloodAsked() | events.SocketSent() | events.HintGiven():
             return state
         case events.CommsSent() | events.CommAnswered() | events.PointsTracked():
             return state

@@ -7,7 +7,7 @@ is likely to do so again.
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import EndTask
-from tfmagic.protocol.events import FIRST_STRATEGY, BarrierReached, Cause
+from tfmagic.protocol.events import Cause
 from tfmagic.supervisor.state import (
     ALIVE,
     SIGKILL,
@@ -80,13 +80,6 @@ def note_signal(state: ClusterState, task: TaskId, number: int, cause: Cause) ->
     if seen.phase not in ALIVE or seen.signals.get(number, Cause.NONE) is not Cause.NONE:
         return state
     return with_task(state, task, signals={**seen.signals, number: cause})
-
-
-def note_strategy(state: ClusterState, event: BarrierReached) -> ClusterState:
-    """Note that the task makes its first collective strategy, with the members' present processes."""
-    if not event.barrier.startswith(FIRST_STRATEGY):
-        return state
-    return with_task(state, event.task, joined={m: state.tasks[m].attempt for m in event.members})
 
 
 def must_rejoin(state: ClusterState) -> bool:

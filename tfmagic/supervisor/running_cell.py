@@ -31,6 +31,7 @@ class RunningCell:
         done: Set when the cell has ended.
         outcome: How it ended; None before, and if the cluster was stopped meanwhile.
         has_points: Whether a task might have tracked values.
+        has_hints: Whether there might be hints.
         dumps: Where in its file the last stacks begin that a task was asked for, in bytes.
     """
 
@@ -43,7 +44,7 @@ class RunningCell:
         self.request = request
         self.starts = dict(starts)
         self.dumps: dict[TaskId, int] = {}
-        self.has_points = False
+        self.has_points = self.has_hints = False
         self.requested_at = time.monotonic()
         self.displays: deque[Displayed] = deque()
         self.inputs: deque[InputWanted] = deque()

@@ -190,6 +190,7 @@ _BARE: dict[type, Callable[[Any], Any]] = {
     events.CellRaised: _bare_raise,
     events.Displayed: lambda event: replace(event, bundle=b""),
     events.PointsTracked: lambda event: replace(event, points=b""),
+    events.HintGiven: lambda event: replace(event, advice=""),
     events.CommsSent: lambda event: replace(event, messages=()),
     events.InputWanted: lambda event: replace(event, prompt=""),
     events.SocketSent: lambda event: replace(event, request="", handle=None),

@@ -85,6 +85,8 @@ def _seen(event: events.Event) -> str:
             return f"{name_signal(number)} was requested for {task}{_because(cause.value)}"
         case events.InputWanted(task, cell=number):
             return f"{task}: cell {number} asks for input"
+        case events.HintGiven(task, cell=number, name=name):
+            return f"{task}: cell {number} has the hint {name}"
         case events.HostSilent(tasks, host, silent):
             return f"host {host} of {_names(tasks)} {'does not answer' if silent else 'answers again'}"
         case events.HostCutOff(tasks, cut):

@@ -29,7 +29,14 @@ from tfmagic.protocol import commands, task_context
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.comms import CommMessage
-from tfmagic.protocol.events import FIRST_STRATEGY, Displayed, PointsTracked, SocketSent, TaskReady
+from tfmagic.protocol.events import (
+    FIRST_STRATEGY,
+    Displayed,
+    HintGiven,
+    PointsTracked,
+    SocketSent,
+    TaskReady,
+)
 from tfmagic.protocol.payload import Handle, Packed
 from tfmagic.runs.folder import SCRATCH
 from tfmagic.serialization import main_script, pickling, tracebacks
@@ -98,7 +105,7 @@ class TaskProgram:
             *(half.make(boot) for half in features.halves("task")),
             interrupts.STATE,
             keras_scopes.KerasScopes(),
-            notices.Notices(),
+            notices.Notices(self._send_hint),
         )
         self.cell = commands.RunCell(0)
         self.pid = os.getpid()
@@ -280,6 +287,10 @@ class TaskProgram:
 
     def _send_points(self, points: bytes, cell: int) -> None:
         self.channel.send(PointsTracked(self.boot.task, self.boot.attempt, cell, points))
+
+    def _send_hint(self, name: str, advice: str) -> None:
+        advice = advice.encode("utf-8", "replace").decode()  # a layer can have any name
+        self.channel.send(HintGiven(self.boot.task, self.boot.attempt, self.cell.cell, name, advice))
 
     def _send_bundle(self, content: dict[str, Any], cell: int, offset: int) -> None:
         bundle, is_update = encode_bundle(content), bool(content.get("update"))

@@ -119,7 +119,7 @@ def draw(name: str, by_task: Mapping[str, Series]) -> str:
             x = right - 62 * (min(len(tasks), _NAMED) - 1 - number)
             scene.text(x, 15, task, text_anchor="end", fill=tone.ink)
             scene.line(f"M{x} 20h-46", tone.mid, stroke_width=1.5, stroke_dasharray=dash)
-    return scene.svg
+    return scene.themed_svg
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:

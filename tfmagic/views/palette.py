@@ -1,6 +1,7 @@
 """Every colour, once: of pictures, of saved cells, and, as variables of CSS, of the live panel.
 
-A picture brings its own white paper: text on it, or on a tint, has the contrast of 4.5 that WCAG asks for.
+A picture brings its own paper, white or dark: text on it, or on a tint, has the contrast of 4.5 that WCAG
+asks for.
 The theme of a page is not known to a saved cell: there, marks have the `mid` colours, whose contrast is 3 on
 white and on black, and text has the page's own colour. The panel mixes them with that colour, and so does
 what a program printed in colours.
@@ -51,6 +52,10 @@ TERMINAL = (
 )
 """The sixteen colours of a terminal, for what the user's program prints; about as bright as `Tone.mid`."""
 
+DARK_PAGE = ':is([data-jp-theme-light="false"], .vscode-dark)'
+"""Selects what is on a dark page of JupyterLab or VS Code."""
+
+_DARK_INK, _DARK_PAPER, _DARK_LINE = "#e6edf3", "#0d1117", "#30363d"
 _MID_SHARE = 70  # percent of a text's colour; the rest is the page's own: then it has contrast
 _SURFACE_ALPHA = "40"  # of the colour behind a program's text, in hexadecimal
 
@@ -58,6 +63,31 @@ _SURFACE_ALPHA = "40"  # of the colour behind a program's text, in hexadecimal
 def tone_of(word: str) -> Tone:
     """Return the tone of a `Doing`; of a word that another version wrote, grey."""
     return OF_DOING.get(word, GREY)  # type: ignore[call-overload]  # a member is its word
+
+
+def dark_of() -> dict[str, str]:
+    """Return the colour that each colour of a picture becomes on a dark page; `Tone.mid` stays."""
+    found = {INK: _DARK_INK, PAPER: _DARK_PAPER, LINE: _DARK_LINE}
+    for tone in TONES:
+        found[tone.ink] = _between(tone.mid, "#ffffff", 0.45)
+        found[tone.tint] = _between(tone.mid, _DARK_PAPER, 0.8)
+    return found
+
+
+def dark_sheet() -> str:
+    """Return the style sheet of a picture, an image, that a page can make dark by its `color-scheme`."""
+    rules = [
+        f'[{kind}="{light}"]{{{kind}:{dark}}}'
+        for light, dark in dark_of().items()
+        for kind in ("fill", "stroke")
+    ]
+    return f"@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}"
+
+
+def _between(one: str, other: str, share: float) -> str:
+    """Return a colour so far on the way from one to another."""
+    pairs = [(int(one[i : i + 2], 16), int(other[i : i + 2], 16)) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in pairs)
 
 
 def mixed(colour: str, text: str) -> str:
@@ -84,8 +114,10 @@ def style_sheet() -> str:
         variables[tone.name] = mixed(colour, "var(--tfm-fg)")
     for number, colour in enumerate(TERMINAL):
         variables |= {f"a{number}": mixed(colour, "var(--tfm-fg)"), f"b{number}": f"{colour}{_SURFACE_ALPHA}"}
-    lines = [f".tfm-root {{ {' '.join(f'--tfm-{name}: {value};' for name, value in variables.items())} }}"]
+    found = " ".join(f"--tfm-{name}: {value};" for name, value in variables.items())
+    lines = [f".tfm-root, .tfm-form {{ {found} }}"]
     tones = [(f'[data-state="{word}"]', tone) for word, tone in OF_DOING.items()]
     tones += [(f'[data-verdict="{word}"]', tone) for word, tone in OF_VERDICT.items() if word]
     lines += [f"{selector} {{ --tfm-tone: var(--tfm-{tone.name}); }}" for selector, tone in tones]
+    lines += [f".tfm-form .tfm-{tone.name} {{ color: var(--tfm-{tone.name}); }}" for tone in TONES]
     return "\n".join([*lines, ""])

@@ -28,10 +28,11 @@ from tfmagic.system.memory import format_bytes
 from tfmagic.system.usage import Usage
 from tfmagic.views.facts import attach_line, describe_cell, find_ending, find_news, find_place, with_failures
 from tfmagic.views.figures import Figures
+from tfmagic.views.hints import CellHints, hints_of
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.values import fold_values
-from tfmagic.views.words import count_done, done_of, duration, place_of, sign_of, took
+from tfmagic.views.words import count_done, done_of, duration, outcome_of, place_of, sign_of, took
 
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
 _ROW_LIMIT = 2000  # rows a task that the page keeps, and that are kept for a page that is loaded again
@@ -70,6 +71,8 @@ class PanelModel:
         self._failures: Mapping[str, ErrorRecord] = {}
         self._figures = Figures(context.folder, context.run.request.cell, self.tasks)
         self._drawn_at = 0.0
+        self._given = CellHints(context.folder, context.run.request.cell, lambda: context.run.has_hints)
+        self._hints: list[Any] = []  # as they were sent last
         self.is_flooded = False  # whether a task wrote more than was shown at the last look
 
     # -- what the page gets --
@@ -134,6 +137,8 @@ class PanelModel:
             message["figures"] = figures
         if dumps := self._take_dumps():
             message["stacks"] = dumps
+        if (hints := self._encode_hints(now)) != self._hints:
+            message["hints"] = self._hints = hints
         return {"kind": "update", **message} if message else {}
 
     def snapshot(self) -> dict[str, Any]:
@@ -153,6 +158,7 @@ class PanelModel:
             "rows": rows,
             "values": self._encode_values(),
             "figures": self._figures.charts(),
+            "hints": self._hints,
         }
 
     def greet(self) -> dict[str, Any]:
@@ -230,9 +236,9 @@ class PanelModel:
 
     def _describe(self) -> CellRecord:
         record = describe_cell(self._context, None, time.monotonic())
-        if any(task.error for task in record.tasks):
+        if failed := {task.task for task in record.tasks if task.error}:
             cell = self._context.cell
-            if cell is not None and not self._failures:
+            if cell is not None and not failed <= self._failures.keys():  # a later one can be the cause
                 self._failures = self._context.failures(cell)
             record = with_failures(record, self._failures)
         return record
@@ -277,7 +283,7 @@ class PanelModel:
         return {
             "done": count_done(record),
             "total": len(record.tasks),
-            "words": record.verdict or done_of(record),
+            "words": outcome_of(record) if record.verdict else done_of(record),
             "sign": record.verdict and sign_of(record.verdict),
             "over": bool(record.verdict),
             "verdict": record.verdict,
@@ -290,6 +296,10 @@ class PanelModel:
     def _encode_values(self) -> list[Any]:
         rows = fold_values({task.name: feed.values for task, feed in self._feeds.items()})
         return [row.encode() for row in rows]
+
+    def _encode_hints(self, record: CellRecord) -> list[Any]:
+        found = hints_of(record, self._given.read())
+        return [{"advice": hint.advice, "tasks": hint.names, "more": hint.more} for hint in found]
 
     def _draw_figures(self, at_once: bool) -> dict[str, str]:
         """Return the charts as SVG by name, if there are new points and it is time."""
@@ -355,7 +365,13 @@ def _describe_end(part: TaskRecord) -> dict[str, Any]:
         "note": part.note,
         "error": None
         if error is None
-        else {"type": error.type, "message": error.message, "at": place_of(error), "text": error.text},
+        else {
+            "type": error.type,
+            "message": error.message,
+            "at": place_of(error),
+            "text": error.text,
+            "root": error.root,
+        },
     }
 
 

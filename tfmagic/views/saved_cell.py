@@ -15,9 +15,11 @@ from typing import Any, Protocol
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.cell_records import CellRecord, append_record, displays_path
 from tfmagic.runs.folder import file_size
+from tfmagic.runs.given_hints import count_hints, hints_path, read_hints
 from tfmagic.supervisor.state import CellState
 from tfmagic.views import static_form, words
 from tfmagic.views.facts import describe_cell, describe_in_full
+from tfmagic.views.hints import hints_of
 from tfmagic.views.protocol import ViewContext
 
 DRAFT_S = 5.0
@@ -184,11 +186,15 @@ class SavedCell:
             record, self._context.folder, limit_bytes=limit_bytes, fold_noise=self._look.fold_noise
         )
         if brief:
-            self._form = {"text/html": form.html, "text/plain": words.summary_of(record)}
+            self._form = {"text/html": form.html, "text/plain": self._sum_up(record)}
             self.show()
         self._form = {"text/html": form.html, "text/plain": form.text}
         self.show()
         return form
+
+    def _sum_up(self, record: CellRecord) -> str:
+        hints = count_hints(hints_of(record, read_hints(self._context.folder, record.cell)))
+        return words.summary_of(record) + (hints and f", {hints}")
 
     def _mark(self, **more: bool) -> dict[str, Any]:
         """Return metadata by which the page and other programs find the outputs of a cell."""
@@ -204,7 +210,8 @@ class SavedCell:
 
     def _look_at(self, record: CellRecord) -> list[object]:
         """Return a key that changes when a new draft would differ in more than the time."""
-        folder, seen = self._context.folder, list[object]()
+        folder = self._context.folder
+        seen: list[object] = [self._context.run.has_hints and file_size(hints_path(folder))]
         for part in record.tasks:
             task = parse_task(part.task)
             sizes = (folder.log_bytes(task), file_size(displays_path(folder, task)))

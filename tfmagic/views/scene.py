@@ -3,7 +3,8 @@
 JupyterLab's sanitizer for untrusted notebooks drops inline SVG, and shows no `image/svg+xml` at all
 (measured, 4.6). It keeps an <img> with a data URL, positions in inline styles, the attribute `title` and
 <details>. So the picture is an image, and transparent elements above it have the texts that the pointer
-shows. The picture has a background of its own, since an image does not know the theme of the page.
+shows. The picture has a background of its own, since an image does not know the theme of the page. Where the
+page keeps style sheets (a trusted notebook, for example), it is dark in a dark theme.
 """
 
 import base64
@@ -13,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-from tfmagic.views.palette import FAINT, INK, LINE, PAPER, Tone
+from tfmagic.views.palette import DARK_PAGE, FAINT, INK, LINE, PAPER, Tone, dark_sheet
 
 FONT = "system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif"
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
@@ -21,6 +22,7 @@ MARGIN = 16
 
 _LEAST = 520.0  # pixels: a picture shrinks with the page to this width; then it is scrolled
 _MOST_SPOTS = 600  # with a text for the pointer; of more, the widest have one
+_SHEET = f"<style>{DARK_PAGE} .tfm-picture {{ color-scheme: dark }}</style>"
 _CHARACTER_PX = 6.2  # of the texts of legend and note
 
 
@@ -124,14 +126,22 @@ class Scene:
         self.height = y + 12
 
     @property
+    def themed_svg(self) -> str:
+        """The picture as an image, which is dark where the page's style gives it a dark `color-scheme`."""
+        return self._draw(_element("style", dark_sheet()))
+
+    @property
     def svg(self) -> str:
         """The picture on its own background."""
+        return self._draw()
+
+    def _draw(self, style: str = "") -> str:
         frame = {"x": 0.5, "y": 0.5, "width": self.width - 1, "height": self.height - 1, "rx": 8}
         paper = _element("rect", fill=PAPER, stroke=LINE, **frame)
         defs = _element("defs", "".join(self._defs.values())) if self._defs else ""
         return _element(
             "svg",
-            _element("title", escape(self.name)) + defs + paper + "".join(self._parts),
+            _element("title", escape(self.name)) + style + defs + paper + "".join(self._parts),
             xmlns="http://www.w3.org/2000/svg",
             width=self.width,
             height=self.height,
@@ -146,10 +156,10 @@ class Scene:
         The text can be opened, by those who do not see the picture or have no pointer to show its titles. The
         script runs in trusted notebooks only; others show the rest.
         """
-        encoded = base64.b64encode(self.svg.encode("utf-8", "replace")).decode()
+        encoded = base64.b64encode(self.themed_svg.encode("utf-8", "replace")).decode()
         image = (
             f'<img alt="{escape(self.name)}" src="data:image/svg+xml;base64,{encoded}" '
-            'style="display:block;width:100%;max-width:none;height:auto;margin:0">'
+            'class="tfm-picture" style="display:block;width:100%;max-width:none;height:auto;margin:0">'
         )
         least = sorted((box.width for box, _ in self._spots), reverse=True)[:_MOST_SPOTS]
         above = "".join(self._spot(box, title) for box, title in self._spots if box.width >= least[-1])
@@ -157,7 +167,7 @@ class Scene:
         frame = f'<div style="position:relative;width:100%;{style}">{image}{above}</div>'
         style = f"margin:0;padding:2px 18px;font:12px/1.45 {MONO}"
         below += details("As text", f'<pre style="{style}">{escape(text)}</pre>')
-        page = f'<div style="overflow-x:auto">{frame}{below}</div>{script}'
+        page = f'<div style="overflow-x:auto">{frame}{below}</div>{_SHEET}{script}'
         return {"text/html": page, "text/plain": text}
 
     def _spot(self, box: Box, title: str) -> str:

@@ -15,12 +15,15 @@ from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_displays
 from tfmagic.runs.doing import Doing
 from tfmagic.runs.folder import RunFolder, file_size
+from tfmagic.runs.given_hints import Hint, count_hints, read_hints
 from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
+from tfmagic.system.advice import program_name
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import embedding, static_html
 from tfmagic.views.facts import attach_line
 from tfmagic.views.figures import Figures
+from tfmagic.views.hints import announce, hints_of
 from tfmagic.views.log_items import WHOLE_BYTES, DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
 from tfmagic.views.values import Bundle, ValueRow, fold_values
 
@@ -29,7 +32,7 @@ _PREFIX_BYTES = PREFIX_COLUMNS + 1
 _TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its tags
 _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
 _CHARTS_SHARE = 0.25  # of the limit is for what the tasks tracked, at most
-_MARKS_BYTES = 1100  # the html of a task beside its lines
+_MARKS_BYTES = 1700  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text after it
 _ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
 _OPEN_TASKS = 4  # up to so many tasks are open
@@ -78,8 +81,7 @@ def render(
     line = attach_line(run, record.prompt)
     whole_bytes = max(WHOLE_BYTES, limit_bytes // len(record.tasks))
     if not record.verdict:
-        seen = f"this is the cell at {time.strftime('%H:%M:%S')}, while it ran; what came later:  {line}"
-        record = replace(record, notes=(*record.notes, seen))
+        record = replace(record, notes=(*record.notes, _say_how_to_follow(run, line)))
         whole_bytes = limit_bytes // len(record.tasks)  # a draft is drawn often
     parts = [_load(record, part, run, whole_bytes) for part in record.tasks]
     widgets = tuple((part.record.task, model) for part in parts for model in part.widgets)
@@ -98,17 +100,27 @@ def render(
     figures.read()
     lines = figures.lines()
     text = "\n".join([text, *lines])
-    notes = [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
+    given = read_hints(run, record.cell)
+    said = "\n".join(f"tfmagic: {hint.note}" for hint in given)  # the traceback of a failure has its own
+    notes = [*filter(None, [_shorten(said, limit_bytes // 10)])]
+    notes += [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
     text = "\n".join([text, *notes]).lstrip("\n")
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
     charts = static_html.figures_html(
         dict(zip(lines, figures.charts().values(), strict=True)), int(limit_bytes * _CHARTS_SHARE)
     )
     limit = limit_bytes - len(text.encode())
-    page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts)
+    hints = hints_of(record, given)
+    page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts, hints=hints)
     shown = [item for part in parts for item in part.items if isinstance(item, DisplayItem)]
     pictures = _pictures([*shown, *map(_display_of, values)])
     return StaticForm(page, text, (*apart, *more), widgets, tuple(pictures))
+
+
+def _say_how_to_follow(run: RunFolder, line: str) -> str:
+    """Return the note of a draft: a kernel that is busy with this cell cannot run the line that shows all."""
+    now = f"this is the cell at {time.strftime('%H:%M:%S')}, while it runs. A terminal shows what it writes"
+    return f"{now}:  {program_name()} logs {run} --follow  When it has ended, this shows all:  {line}"
 
 
 def _load(record: CellRecord, part: TaskRecord, run: RunFolder, whole_bytes: int) -> _Part:
@@ -317,8 +329,11 @@ def _html(
     run: RunFolder,
     whole: str,
     charts: str,
+    hints: Sequence[Hint],
 ) -> str:
-    room = limit - _MARKS_BYTES - len(charts)
+    bars = static_html.hints_html(hints, limit // 3)
+    said, ended = announce(record, hints) if record.verdict else "", record.started + record.elapsed_s
+    room = limit - _MARKS_BYTES - sum(len(part.encode("utf-8", "replace")) for part in (charts, bars, said))
     table = static_html.values_html(values, room // 4)
     parts, left_out = _choose_parts(parts, limit // 3 // _MARKS_BYTES)
     room -= _MARKS_BYTES * len(parts) + len(table.encode())
@@ -333,9 +348,9 @@ def _html(
         body += static_html.task_html(part.record, shown, part.lines, is_open=is_open, fold_noise=fold_noise)
     body += static_html.more_html(left_out, whole) if left_out else ""
     logs = static_html.logs_html(run) if parts else ""
-    head = static_html.head_html(record, run, _left_out(lost, whole))
-    is_draft = not record.verdict
-    return static_html.page_html(head + body + charts + table + logs, f"{run}/{record.cell}", is_draft)
+    head = static_html.head_html(record, run, _left_out(lost, whole), count_hints(hints)) + bars
+    page, name = head + body + charts + table + logs, f"{run}/{record.cell}"
+    return static_html.page_html(page, name, not record.verdict, said, ended)
 
 
 def _choose_parts(parts: Sequence[_Part], count: int) -> tuple[list[_Part], int]:

@@ -17,6 +17,7 @@ from itertools import groupby
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint
 from tfmagic.runs.terminal.screen import Row, plain_text
 from tfmagic.views import embedding, palette, words
 from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem
@@ -25,7 +26,20 @@ from tfmagic.views.values import ValueRow
 _LINE = "border:1px solid rgba(128,128,128,.28)"
 _MONO = "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:12px;line-height:1.45"
 _FAINT = "opacity:.7"
-_NOTE = f"padding:2px 7px;border-left:3px solid {palette.AMBER.mid}"
+_NOTE = f"padding:5px 12px;border-left:3px solid {palette.AMBER.mid}"
+_HINT = f"{_NOTE};background-color:rgba(181,123,0,.12)"
+_FONT = "font-size:12px;line-height:1.5;font-family:system-ui,-apple-system,Segoe UI,sans-serif"
+_SURFACE = "border-radius:6px;background-color:rgba(128,128,128,.07)"
+_HEADER = (  # as high as that of the panel with its buttons
+    "display:flex;flex-wrap:wrap;align-items:center;gap:2px 8px;min-height:22px;padding:6px 8px 5px 12px;"
+    "background-color:rgba(128,128,128,.07)"
+)
+_ICON = (
+    "display:inline-block;width:16px;height:16px;border-radius:50%;text-align:center;font-size:10px;"
+    "font-weight:700;line-height:16px;color:#ffffff"
+)
+_BODY = "padding:0 12px 8px 30px"
+_COUNT = f"font-size:11px;{_FAINT}"
 _WRAPPED = f"white-space:pre-wrap;overflow-wrap:anywhere;{_MONO}"
 # JupyterLab shows "model not found" above a draft, without an element, where the kernel is gone
 _DRAFT_SHEET = (
@@ -35,40 +49,64 @@ _DRAFT_SHEET = (
 _RULE = "border-top:1px solid rgba(128,128,128,.2)"
 
 
-def page_html(body: str, name: str, is_draft: bool = False) -> str:
+def page_html(body: str, name: str, is_draft: bool = False, said: str = "", ended: float = 0.0) -> str:
     """Return the frame around the html of a cell; `panel.js` finds it by name, MathJax no formula in it.
 
-    `panel.css` hides a draft below a live panel.
+    It looks as the panel does, so that a page does not jump when it takes the panel's place. `panel.css`
+    hides a draft below a live panel, and gives a form the theme's colours on a page that has shown one.
+
+    Args:
+        said: What `panel.js` reads out where no panel did: a cell can fail before it has one.
+        ended: When the cell ended, in seconds since the epoch.
     """
-    style = f"{_LINE};border-radius:6px;overflow:hidden;margin:2px 0"
+    style = f"{_LINE};border-radius:8px;overflow:hidden;margin:2px 0;{_FONT}"
     kind, sheet = ("tfm-draft ", _DRAFT_SHEET) if is_draft else ("", "")
-    kind += "tex2jax_ignore mathjax_ignore"
-    return f'<div class="{kind}" data-tfmagic="{_esc(name)}" style="{style}">{body}{sheet}</div>'
+    kind += "tfm-form tex2jax_ignore mathjax_ignore"
+    more = f' data-tfmagic-said="{_esc(said)}" data-tfmagic-ended="{ended:.0f}"' if said else ""
+    return f'<div class="{kind}" data-tfmagic="{_esc(name)}"{more} style="{style}">{body}{sheet}</div>'
 
 
-def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = ()) -> str:
-    """Return the line on top: name, shape, time, how many tasks are done; and the notes below it."""
+def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = (), hints: str = "") -> str:
+    """Return the line on top: name, shape, time, how many tasks are done; and the notes below it.
+
+    Args:
+        hints: Their number, in words.
+    """
     colour = palette.OF_VERDICT.get(record.verdict, palette.GREY).mid
-    badges = "".join(f" {_badge(state, text)}" for state, text in words.counts_of(record))
+    badges = "".join(f" {_badge(palette.tone_of(state), text)}" for state, text in words.counts_of(record))
+    badges += f" {_badge(palette.AMBER, hints)}" if hints else ""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started)) if record.started else ""
-    style = "padding:4px 10px;background-color:rgba(128,128,128,.09)"
+    facts = (_esc(record.shape), words.duration(record.elapsed_s), f"<b>{words.outcome_of(record)}</b>")
+    sign = f'<span aria-hidden="true" style="{_ICON};background-color:{colour}">'
     return (
-        f'<div style="{style}" title="{_esc(f"{when}, run {run}, cell {record.cell}")}">'
-        f'<b style="color:{colour}">{words.sign_of(record.verdict)}</b> <b>{_esc(record.cluster)}</b> '
-        f'<span style="{_FAINT}">· {_esc(record.shape)} · {words.duration(record.elapsed_s)} · '
-        f"{words.outcome_of(record)}</span>{badges}</div>"
+        f'<div style="{_HEADER};border-bottom:2px solid {colour}" '
+        f'title="{_esc(f"{when}, run {run}, cell {record.cell}")}">'
+        f"{sign}{words.sign_of(record.verdict)}</span> "
+        f'<b style="font-size:13px">{_esc(record.cluster)}</b> '
+        + " ".join(f'<span style="{_FAINT}">· {fact}</span>' for fact in facts)
+        + f"{badges}</div>"
         + "".join(f'<div style="{_NOTE}">{_esc(note)}</div>' for note in (*notes, *record.notes))
     )
 
 
-def _badge(state: str, text: str) -> str:
-    """Return a text with a dot and a frame in the tone of a state."""
-    colour = palette.tone_of(state).mid
-    style = "display:inline-block;padding:0 7px;border-radius:9px;font-size:11px;line-height:17px;"
+def hints_html(hints: Sequence[Hint], room: int) -> str:
+    """Return a bar for each hint, as far as they fit into `room`."""
+    bars = ""
+    for hint in hints:
+        who, more = hint.names and f" for {hint.names}", hint.more and f" ({hint.more})"
+        text = f"<b>Hint{_esc(who)}</b>: {_esc(_short(hint.advice, 2000))}{_esc(more)}"
+        bar = f'<div role="note" style="{_HINT}">{text}</div>'
+        bars += bar if len(bars) + len(bar) <= room else ""
+    return bars
+
+
+def _badge(tone: palette.Tone, text: str) -> str:
+    """Return a text with a dot on a surface in this tone."""
+    style = "display:inline-block;padding:0 7px;border-radius:9px;font-size:11px;line-height:18px;"
     dot = "display:inline-block;width:6px;height:6px;border-radius:3px;margin:0 5px 1px 0;"
     return (
-        f'<span style="{style}border:1px solid {colour}">'
-        f'<span style="{dot}background-color:{colour}"></span>{_esc(text)}</span>'
+        f'<span class="tfm-{tone.name}" style="{style}background-color:{tone.mid}21">'
+        f'<span style="{dot}background-color:{tone.mid}"></span>{_esc(text)}</span>'
     )
 
 
@@ -79,7 +117,7 @@ def figures_html(figures: Mapping[str, str], room: int) -> str:
         image = embedding.as_html({"image/svg+xml": svg, "text/plain": text}, {}) or ""
         if len(shown) + len(image) <= room:
             shown += image + " "
-    return f'<div style="{_RULE};padding:4px 6px">{shown}</div>' if shown else ""
+    return f'<div class="tfm-charts" style="{_RULE};padding:6px 12px">{shown}</div>' if shown else ""
 
 
 def values_html(values: Sequence[ValueRow], room: int) -> str:
@@ -96,20 +134,22 @@ def values_html(values: Sequence[ValueRow], room: int) -> str:
             f'<td style="text-align:left">{shown}</td></tr>'
         )
     table = f'<table style="margin:2px 0"><tbody>{rows}</tbody></table>'
-    return f'<div style="{_RULE};padding:2px 6px;overflow:auto">{table}</div>' if rows else ""
+    return f'<div style="{_RULE};padding:6px 12px;overflow:auto">{table}</div>' if rows else ""
 
 
 def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool) -> str:
     """Return a task's panel with its failure and its log; `lines` is the number of lines it wrote."""
-    facts = filter(None, (task.host, words.took(task), task.note, f"{lines:,} lines" if lines > 1 else ""))
+    facts = " · ".join(filter(None, (task.host, task.note)))
     head = (
-        f'<summary style="padding:3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
-        f"{_badge(task.state, task.state)} "
-        f'<span style="{_FAINT}">{_esc(" · ".join(facts))}</span></summary>'
+        f'<summary style="padding:3px 12px 3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
+        f"{_badge(palette.tone_of(task.state), task.state)} "
+        f'<span style="{_FAINT}">{_esc(facts)}</span>{" · " * bool(facts and task.seconds)}'
+        f'<span style="{_FAINT}">{words.took(task)}</span></summary>'
     )
-    body = head + error_html(task.error) + _log_html(task.task, items, fold_noise)
+    count = f'<div class="tfm-count" style="{_COUNT}">{f"{lines:,} lines" if lines > 1 else ""}</div>'
+    body = f"{count}{error_html(task.error)}{_log_html(task.task, items, fold_noise)}"
     attribute = ' open=""' if is_open else ""  # euporie ignores an attribute without a value
-    return f'<details{attribute} style="{_RULE}">{body}</details>'
+    return f'<details{attribute} style="{_RULE}">{head}<div style="{_BODY}">{body}</div></details>'
 
 
 def _log_html(task: str, items: Sequence[Item], fold_noise: bool) -> str:
@@ -131,9 +171,9 @@ def _log_html(task: str, items: Sequence[Item], fold_noise: bool) -> str:
             blocks += [f'<div style="margin:4px 0">{page}</div>' for page in shown]
     if not blocks:
         return ""
-    height = "60em" if any(isinstance(item, DisplayItem) for item in items) else "24em"
-    outer = f"display:flex;flex-direction:column-reverse;overflow:auto;max-height:{height}"
-    inner = "flex:none;padding:2px 10px 6px 26px"
+    height = "60em" if any(isinstance(item, DisplayItem) for item in items) else "22em"
+    outer = f"display:flex;flex-direction:column-reverse;overflow:auto;max-height:{height};{_SURFACE}"
+    inner = "flex:none;padding:5px 10px"
     name = f'tabindex="0" role="group" aria-label="Output of {_esc(task)}"'
     return f'<div {name} style="{outer}"><div style="{inner}">{"".join(blocks)}</div></div>'
 
@@ -186,8 +226,8 @@ def error_html(error: ErrorRecord | None) -> str:
     if error is None:
         return ""
     where = f' <span style="{_FAINT}">{words.place_of(error)}</span>' if error.line else ""
-    style = f"margin:2px 10px 4px 26px;padding:3px 8px;border-left:3px solid {palette.RED.mid}"
-    style += ";background-color:rgba(217,72,95,.08)"
+    style = f"margin:0 0 6px;padding:6px 10px;border-left:3px solid {palette.RED.mid}"
+    style += ";border-radius:0 5px 5px 0;background-color:rgba(217,72,95,.08)"
     kind, message = _esc(_short(error.type, 200)), _esc(_short(error.message, 2000))
     trace = (
         f'<details><summary style="font-size:12px;{_FAINT}">traceback</summary>'

@@ -15,12 +15,13 @@ import shutil
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Displayed
+from tfmagic.protocol.events import CellReturned, Displayed
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint
 from tfmagic.runs.log_reader import LogReader, prefix
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.runs.terminal.lines import cut
@@ -28,6 +29,7 @@ from tfmagic.runs.terminal.screen import Row, ansi_text, plain_text, rows_of
 from tfmagic.supervisor.state import CellState
 from tfmagic.system import notices
 from tfmagic.views.figures import Figures
+from tfmagic.views.hints import CellHints
 
 _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anyone reads
 _CATCH_UP_BYTES = 1 << 20
@@ -95,6 +97,10 @@ def _left_no_lines(cell: CellState, starts: Collection[tuple[TaskId, int]]) -> b
     return all(ends.get(task) == start for task, start in starts)
 
 
+def _is_good(cell: CellState) -> bool:
+    return all(isinstance(outcome, CellReturned) for outcome in cell.outcomes.values())
+
+
 class _LiveLines:
     """The lines at the bottom of a terminal, which are drawn again in place; the cursor is below them."""
 
@@ -130,6 +136,8 @@ class TextView:
             set.
         cell: The number of the cell whose tracked values are shown: now and then, and at the end; 0: none.
         has_points: Whether there might be some, for which files are read.
+        hints: Those of the cell: printed in time if it goes on, and once more below its output. After a
+            failure the exception has them.
     """
 
     interval_s = 0.05
@@ -148,8 +156,9 @@ class TextView:
         news: Callable[[], str] = lambda: "",
         cell: int = 0,
         has_points: Callable[[], bool] = lambda: True,
+        hints: CellHints | None = None,
     ):
-        self._has_points = has_points
+        self._has_points, self._hints = has_points, hints
         self._figures = Figures(run, cell, [task for task, _ in tasks] if cell else ())
         self._tracked_due = time.monotonic() + _TRACKED_S
         self._tracked: list[str] = []  # the lines as they were shown last
@@ -176,6 +185,8 @@ class TextView:
                 at_end.append(task)
         if news := self._news.take():
             self._emit(f"tfmagic: {news}\n")
+        if self._hints is not None:
+            self._emit_hints(self._hints.due())
         if time.monotonic() >= self._tracked_due:
             self._tracked_due = time.monotonic() + _TRACKED_S
             self._show_tracked()
@@ -196,12 +207,14 @@ class TextView:
             self._emit_partial(task, reader)
             log.close()
         self._show_tracked()
+        if self._hints is not None and (cell is None or _is_good(cell)):
+            self._emit_hints(self._hints.read())
         self._draw([])
         self._flush()
 
     def has_nothing(self, cell: CellState) -> bool:
         """Check whether nothing was shown of a cell that has ended, and nothing is left to show."""
-        if self._readers or self._incoming:
+        if self._readers or self._incoming or (self._hints is not None and self._hints.read()):
             return False
         if self._has_points() and (self._figures.read() or self._figures.series):
             return False
@@ -300,6 +313,9 @@ class TextView:
     def _emit_rows(self, task: TaskId, rows: list[Row]) -> None:
         head = self._prefix(task)
         self._emit("".join([f"{head}{self._row_text(row)}\n" for row in rows]))
+
+    def _emit_hints(self, hints: Iterable[Hint]) -> None:
+        self._emit("".join([f"tfmagic: {hint.note}\n" for hint in hints]))
 
     def _emit(self, text: str) -> None:
         if self._live is not None:

@@ -38,13 +38,13 @@ def ended(*samples):
     ],
 )
 def test_different_weights(others, differing):
-    said = list(weights.FEATURE.settle(ended(sample(1.0, 0.0), *others)))
+    said = list(weights.FEATURE.find_hints(ended(sample(1.0, 0.0), *others)))
     assert bool(said) == bool(differing)
-    assert not said or f"on worker-0 and {differing}" in said[0]
+    assert not said or f"on worker-0 and {differing}" in said[0].advice
 
 
 def test_two_nans_are_no_difference():
-    assert list(weights.FEATURE.settle(ended(sample(NAN), sample(NAN)))) == []
+    assert list(weights.FEATURE.find_hints(ended(sample(NAN), sample(NAN)))) == []
 
 
 def test_the_weights_of_the_variants_are_compared():

@@ -53,6 +53,24 @@ def test_the_members_of_a_strategy_are_known_from_what_they_report():
     assert all(link.is_known for link in found.links)
 
 
+def test_a_strategy_is_in_use_only_when_all_of_its_members_have_come():
+    shape = ClusterShape(workers=2, ps=1)
+    history = started(shape)
+    history.run(CHIEF)
+    history.happen(BarrierReached(CHIEF, 1, FIRST_STRATEGY, (CHIEF, A, B), cell=1))
+    found = map_of(history, shape)
+    assert "In use" not in found.text, "the workers do not run the cell, so it never came into being"
+    assert "No task has reported a strategy yet; this is what the shape implies: Param" in found.text
+    shape = ClusterShape(workers=2)
+    history = started(shape)
+    history.run(A, B)
+    history.happen(BarrierReached(A, 1, FIRST_STRATEGY, (A, B), cell=1))
+    text = map_of(history, shape).text
+    assert "worker-0 has begun to make a collective strategy, which is not in use yet" in text
+    history.happen(BarrierReached(B, 1, FIRST_STRATEGY, (A, B), cell=1))
+    assert "In use: a collective strategy over worker-0, worker-1." in map_of(history, shape).text
+
+
 def test_the_ring_is_cut_where_a_process_has_ended():
     shape = ClusterShape(workers=3)
     history = started(shape)

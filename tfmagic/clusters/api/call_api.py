@@ -106,7 +106,7 @@ class Calls(ClusterBase):
         """
         options = _options(on, timeout, keep_going, view, profile=profile)
         job = self._begin_call((fn, args, kwargs), options, detached=False)
-        return _values_of(job, waiting.finish(job), view)
+        return _values_of(waiting.finish(job))
 
     @overload
     def submit(
@@ -194,7 +194,7 @@ class Calls(ClusterBase):
             job = self._begin_call((fn, args, kwargs), options)
         finally:
             self._lock.release()
-        return _values_of(job, await waiting.finish_awaited(job), view)
+        return _values_of(await waiting.finish_awaited(job))
 
     @overload
     def map(
@@ -299,12 +299,9 @@ def _options(
     )
 
 
-def _values_of(job: Job, result: CellResult, view: ViewName) -> TaskResults[Any]:
-    """Return the values of a call that has ended, and say what its tasks have left."""
+def _values_of(result: CellResult) -> TaskResults[Any]:
+    """Return the values of a call that has ended."""
     require_values(result.results)
-    if job.outcome is not None and view != "quiet":
-        for line in features.settle(job.outcome.outcomes):
-            print(f"tfmagic: {line}")
     return result.results
 
 

@@ -28,6 +28,8 @@ from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.cluster_spec import Selector, TaskId, select
 from tfmagic.protocol.commands import CellKind, Rejoin
 from tfmagic.protocol.events import CellRequested, GroupChanged
+from tfmagic.runs.given_hints import read_hints
+from tfmagic.serialization import exceptions
 from tfmagic.supervisor.state import CellState, Phase
 from tfmagic.system import notices
 
@@ -237,6 +239,8 @@ class ClusterCells:
         what = (outcome, starts, pull, names, run, job.found)
         unpack = functools.partial(results.unpack_outcome, *what, writable=job.options.copies)
         if error is not None:
+            for hint in read_hints(run, job.number) if job.has_hints else ():
+                exceptions.add_note(error, hint.note)
             if job.options.keep_going:
                 job.partial = unpack(in_part=True)
             self._note_new_process(error)

@@ -5,16 +5,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.job import Job
 from tfmagic.failures import ipython_tracebacks, root_cause
 from tfmagic.failures.deaths import describe_end
 from tfmagic.failures.root_cause import FailureContext
 from tfmagic.protocol.cluster_spec import Shape, TaskId
+from tfmagic.runs.given_hints import append_hint
 from tfmagic.supervisor.cell_controls import CellControls
-from tfmagic.supervisor.state import ClusterState, Phase
+from tfmagic.supervisor.state import CellState, ClusterState, Phase
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system.advice import Step
 from tfmagic.views.facts import describe_in_full, find_left, find_news
+from tfmagic.views.hints import CellHints
 from tfmagic.views.protocol import View, ViewContext
 from tfmagic.views.task_widgets import TaskWidgets
 from tfmagic.views.text import QuietView, TextView
@@ -48,6 +51,7 @@ class ClusterViews:
         """Return the view of a job that was started."""
         command, view = job.command, job.options.view
         job.describe = lambda outcome: describe_in_full(self._context(job), outcome)
+        job.note_hints = functools.partial(_note_hints, job)
         if view == "quiet":  # a push or a pull must not hang in silence
             find = find_left if command.source or command.call else find_news
             return QuietView(job.displays, lambda: find(self._context(job)))
@@ -62,6 +66,7 @@ class ClusterViews:
             news=functools.partial(find_news, context),
             cell=job.number,
             has_points=lambda: job.has_points,
+            hints=CellHints(job.run, job.number, lambda: job.has_hints),
         )
 
     def _context(self, job: Job) -> ViewContext:
@@ -109,3 +114,10 @@ class ClusterViews:
         """Show what has happened in the view of the last cell, if that is over."""
         if self._last_cell is not None and self._last_cell.outcome is not None:
             self._last_cell.add_note(f"after this cell, at {time.strftime('%H:%M:%S')}, {what}")
+
+
+def _note_hints(job: Job, outcome: CellState) -> None:
+    """Keep what features find in the end of a job, beside what its tasks have found."""
+    for hint in features.find_hints(outcome.outcomes):
+        append_hint(job.run, job.number, hint)
+        job.has_hints = True

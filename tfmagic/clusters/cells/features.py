@@ -2,7 +2,7 @@
 
     adapt, before_start: before tasks start ──→ remarks: before a cell runs there; record: while they live
     plan: what goes along with the cell ──→ begin: before the job is sent ──→ begun: after that
-    settle: lines about its end ←── end: what belongs to the results ←── what the tasks report
+    find_hints: hints on its end ←── end: what belongs to the results ←── what the tasks report
 
 `tfmagic.features` lists them. A hook that a feature does not override is left out once, not in each cell.
 """
@@ -23,6 +23,7 @@ from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.protocol.cluster_spec import Shape, TaskId
 from tfmagic.protocol.events import CellRaised, CellReturned
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint
 from tfmagic.runs.schemas import FindingReport
 from tfmagic.supervisor.supervisor import Supervisor
 from tfmagic.system import features
@@ -129,8 +130,8 @@ class CellFeature:
         Called by any thread, before the results are made or an exception is raised.
         """
 
-    def settle(self, reports: Reports) -> Iterable[str]:
-        """Return what the user is told of a cell, call or script that has ended, line by line."""
+    def find_hints(self, reports: Reports) -> Iterable[Hint]:
+        """Return hints on a cell, call or script that has ended."""
         return ()
 
     def compare(self, variants: Variants) -> Iterable[str]:
@@ -235,9 +236,9 @@ def results() -> tuple[str, ...]:
     return tuple(each.name for each in _that_have("end"))
 
 
-def settle(reports: Reports) -> list[str]:
-    """Return the lines of all features about a cell, call or script that has ended."""
-    return [line for each in _that_have("settle") for line in each.settle(reports)]
+def find_hints(reports: Reports) -> list[Hint]:
+    """Return the hints of all features on a cell, call or script that has ended."""
+    return [hint for each in _that_have("find_hints") for hint in each.find_hints(reports)]
 
 
 def compared() -> dict[str, Any]:

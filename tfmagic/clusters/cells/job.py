@@ -51,6 +51,7 @@ class Job(RunningCell):
         ctrl_c: Interrupts the job while a thread waits for it.
         has_shown_end: Whether the view has shown the end.
         describe: Returns the present record of the cell, from its outcome if it has one, after the start.
+        note_hints: Keeps the hints on its end; called once, before the view shows that.
         found: What features have found out, or None, by their names, once the job was settled.
         announces_end: Whether a page tells the user when the job is done.
         partial: The results of the tasks that returned, once a job with `keep_going` was settled and others
@@ -77,6 +78,7 @@ class Job(RunningCell):
         self._view: View | None = None
         self.has_shown_end = False
         self.describe: Describe = _undescribed
+        self.note_hints: Callable[[CellState], object] = lambda outcome: None
         self._call_later: CallLater | None = None
         self.found: dict[str, Any] = {}
         self.announces_end = False
@@ -121,7 +123,7 @@ class Job(RunningCell):
         """Go on with a cell that a former kernel has sent, instead of starting it."""
         self.starts.update(starts)
         self.requested_at -= age_s
-        self._is_sent = self.has_points = True
+        self._is_sent = self.has_points = self.has_hints = True
 
     def show_resumed(self) -> None:
         """Make the view of a job that goes on."""
@@ -162,6 +164,8 @@ class Job(RunningCell):
             return
         self.has_shown_end = True
         try:
+            if self.outcome is not None:
+                self.note_hints(self.outcome)
             self._widgets.flush(everything=True)
             self.view.finish(self.outcome)
         except Exception:  # as above

@@ -18,7 +18,7 @@ from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId
 from tfmagic.protocol.events import CellReturned, FailedPull
 from tfmagic.protocol.payload import HandleLost, Packed
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.log_reader import read_output
+from tfmagic.runs.log_reader import cut_lines, read_output
 from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.serialization import pickling, tensorflow_values
 from tfmagic.supervisor.state import CellState, Outcome
@@ -50,7 +50,8 @@ class TaskResults(Mapping[str, T], Generic[T]):
         seconds: The run time, by task name.
         steps: How often a task called the tf.function that it called most often, by task name.
         started, ended: When the task began and ended it, by task name.
-        output: The text that the task wrote, by task name; read from its log at each access.
+        output: What the task wrote, by task name, as it wrote it; read from its log at each access.
+        text: The same as a terminal shows it: without its codes, and of a progress bar the last state.
         tracked: What the tasks gave to `tfmagic.track`; read from disk at each access.
 
     What a feature has found out is an attribute of the feature's name, as ``--profile`` says.
@@ -106,6 +107,11 @@ class TaskResults(Mapping[str, T], Generic[T]):
             end.task.name: read_output(self._run.log_path(end.task), self._starts[end.task], end.log_end)
             for end in self._ends
         }
+
+    @property
+    def text(self) -> dict[str, str]:
+        spans = [(end, self._run.log_path(end.task), self._starts[end.task]) for end in self._ends]
+        return {end.task.name: cut_lines(path, at, end.log_end, end.log_end)[0] for end, path, at in spans}
 
     @property
     def tracked(self) -> Any:

@@ -4,8 +4,9 @@ from array import array
 from collections.abc import Iterable, Sequence
 
 from tfmagic.clusters.cells.features import CellFeature, Reports, Variants
+from tfmagic.runs.given_hints import Hint
 from tfmagic.system import features
-from tfmagic.system.advice import Step, in_notebook
+from tfmagic.system.advice import in_notebook
 
 
 class Weights(CellFeature):
@@ -13,7 +14,7 @@ class Weights(CellFeature):
 
     name = "different_weights"
 
-    def settle(self, reports: Reports) -> Iterable[str]:
+    def find_hints(self, reports: Reports) -> Iterable[Hint]:
         """Return the hint if the samples differ."""
         found = [(task.name, sample) for task, end in sorted(reports.items()) if (sample := self.sent(end))]
         return hint_of(found)
@@ -36,17 +37,18 @@ class Weights(CellFeature):
 FEATURE = Weights()
 
 
-def hint_of(trained: Sequence[tuple[str, bytes]]) -> list[str]:
+def hint_of(trained: Sequence[tuple[str, bytes]]) -> list[Hint]:
     """Return the hint if the samples of tasks, given with their names, differ."""
     differ = [name for name, sample in trained if samples_differ(trained[0][1], sample)]
     if not differ:
         return []
     compare = in_notebook(features.propose("compare", "; {} compares a model", "NAME"))
-    return [
-        f"hint: fit has left different weights on {trained[0][0]} and {', '.join(differ)}: all tasks add "
+    advice = (
+        f"fit has left different weights on {trained[0][0]} and {', '.join(differ)}: all tasks add "
         "equal gradients to the weights that they have, so these differed before. Load or set weights on all "
-        f"tasks alike{compare}. ({Step('explain', 'different-weights')})"
-    ]
+        f"tasks alike{compare}."
+    )
+    return [Hint("different-weights", advice)]
 
 
 def samples_differ(one: bytes, other: bytes) -> bool:

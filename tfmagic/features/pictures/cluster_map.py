@@ -14,7 +14,7 @@ from tfmagic.failures.deaths import describe_end
 from tfmagic.features.pictures import map_svg
 from tfmagic.features.pictures.map_svg import Card, Link
 from tfmagic.protocol.cluster_spec import Spec, TaskId, parse_task
-from tfmagic.protocol.events import Wait
+from tfmagic.protocol.events import FIRST_STRATEGY, Wait
 from tfmagic.runs.doing import Doing
 from tfmagic.supervisor import stalls
 from tfmagic.supervisor.stalls import TaskActivity
@@ -181,7 +181,16 @@ def find_strategy(state: ClusterState, tasks: list[TaskId]) -> Strategy:
     places = [cell.place(coordinator) for cell in state.cells.values()]
     if servers and any(place is not None and place.wait is Wait.RPC for place in places):
         return Strategy("servers", (), f"In use: {coordinator} coordinates workers and servers.", True)
+    if makers := _makers(state):
+        begun = f"{_list(makers)} {'has' if len(makers) == 1 else 'have'} begun to make a collective strategy"
+        return implied_strategy(tasks, f"{begun}, which is not in use yet; the shape implies: ")
     return implied_strategy(tasks, "No task has reported a strategy yet; this is what the shape implies: ")
+
+
+def _makers(state: ClusterState) -> list[TaskId]:
+    """Return the tasks that wait for others to make a first collective strategy."""
+    begun = (waiting for (_, name), waiting in state.barriers.items() if name.startswith(FIRST_STRATEGY))
+    return sorted(task for waiting in begun for task in waiting)
 
 
 def implied_strategy(tasks: list[TaskId], assumed: str) -> Strategy:

@@ -15,6 +15,9 @@
 				if (name === "id") value && element.setAttribute(name, value + id);
 				else if (value?.startsWith("url(#")) element.setAttribute(name, value.replace(")", `${id})`));
 			}
+		svg.id = `p${id}`; // its style is of the whole page now: it is for this picture, by the page's theme
+		const sheet = svg.querySelector("style");
+		sheet.textContent = sheet.textContent.replace("@media (prefers-color-scheme: dark)", `:is([data-jp-theme-light="false"], .vscode-dark) #p${id}`);
 		svg.style.cssText = "display:block;width:100%;height:auto";
 		image.parentNode.replaceChildren(svg);
 		const said = document.createElement("div");

@@ -14,7 +14,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from tfmagic.features.report.own_words import own_values, own_words
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.runs.cell_records import CellRecord, TaskRecord, read_records
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import Hint, read_hints
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.stack_files import ask_for_stacks, group_stacks
 from tfmagic.runs.status_reader import Snapshot, TaskStatus, read_snapshot, row_of, state_of
@@ -101,7 +102,9 @@ def _contents(run: RunFolder, snapshot: Snapshot, environ: Mapping[str, str] | N
     return page.Contents(
         run=str(run),
         facts=_facts(snapshot),
-        cells=[_cell(number, record) for number, record in enumerate(records, 1)][-_MOST_CELLS:],
+        cells=[
+            _cell(number, record, read_hints(run, record.cell)) for number, record in enumerate(records, 1)
+        ][-_MOST_CELLS:],
         failures=[_failure(part) for part in failed.tasks if part.error] if failed else [],
         tasks=[row_of(task) for task in snapshot.tasks],
         versions=_versions(),
@@ -151,10 +154,11 @@ def _facts(snapshot: Snapshot) -> list[tuple[str, str]]:
     ]
 
 
-def _cell(number: int, record: CellRecord) -> tuple[str, str]:
+def _cell(number: int, record: CellRecord, hints: Iterable[Hint]) -> tuple[str, str]:
     states = ", ".join(f"{part.task} {part.state}" for part in record.tasks)
+    names = "".join(f"; hint {name}" for name in dict.fromkeys(hint.name for hint in hints))
     return f"cell {number}", own_words(
-        f"{record.verdict or 'running'} after {record.elapsed_s:.1f} s: {states}"
+        f"{record.verdict or 'running'} after {record.elapsed_s:.1f} s: {states}{names}"
     )
 
 

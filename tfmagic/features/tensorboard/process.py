@@ -109,7 +109,7 @@ def start_tensorboard(logdir: str, port: int | None, host: str, run: RunFolder) 
         LaunchError: The port is taken, or it ended at once; the message has its last lines.
     """
     if importlib.util.find_spec("tensorboard") is None:
-        raise TfmagicError('TensorBoard is not installed:  pip install "tfmagic[tensorboard]"')
+        raise TfmagicError(f"TensorBoard is not installed:  {Step('install', 'tensorboard')}")
     if port is not None:
         _check_port(host, port)
     scratch = run.folder / f"{_scratch_name()}{SCRATCH}"

@@ -51,6 +51,7 @@ from tfmagic.frontends.cli.summary import (
 )
 from tfmagic.protocol.cluster_spec import ClusterShape, TaskId
 from tfmagic.runs.folder import RunFolder
+from tfmagic.runs.given_hints import append_hint, read_hints
 from tfmagic.runs.log_reader import log_lines
 from tfmagic.runs.schemas import RunReport, as_json
 from tfmagic.runs.stack_files import group_stacks
@@ -58,6 +59,7 @@ from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.system import files
 from tfmagic.system.advice import program_name
 from tfmagic.task.script import run_script
+from tfmagic.views.hints import CellHints
 
 _POLL_S = 0.1
 _DRAIN_S = 0.01
@@ -184,7 +186,7 @@ class ScriptRun:
             one_shot.close()
             raise
         printer = None if self._args.quiet else Printer(run, tasks, streams)
-        began, is_broken = time.monotonic(), False
+        began, is_broken, hints = time.monotonic(), False, CellHints(run, None, lambda: True)
         while not one_shot.wait(_POLL_S):
             self._handle_signals()
             if is_broken and self._reason is StopReason.TASKS_ENDED:
@@ -194,6 +196,8 @@ class ScriptRun:
             self._check_time(began)
             self._end_servers()
             self._report_restarts()
+            for hint in hints.due():
+                say(hint.note)
         return self._finish(printer, time.monotonic() - began)
 
     def _rules(self) -> Rules:
@@ -332,8 +336,11 @@ class ScriptRun:
                         break
         summary = summarize(self._one_shot, self._reason, self._args.timeout or seconds)
         show(format_summary(summary), sys.stderr)
-        for line in features.settle(self._one_shot.reports):
-            say(line)
+        run = self._one_shot.cluster.run
+        for hint in features.find_hints(self._one_shot.reports):
+            append_hint(run, 0, hint)
+        for hint in read_hints(run):
+            say(hint.note)
         if self._args.json:
             show(f"{as_json(report_run(self._one_shot, summary))}\n", self._outlets[0])
         return summary.code

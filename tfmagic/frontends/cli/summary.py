@@ -21,7 +21,7 @@ from tfmagic.failures.root_cause import FailureContext, also_failed, describe_fa
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
 from tfmagic.runs.log_reader import tail_lines
-from tfmagic.runs.schemas import RunReport, error_report
+from tfmagic.runs.schemas import RunReport, error_report, hint_reports
 from tfmagic.runs.tensorflow_noise import is_noise
 from tfmagic.runs.tracked_points import last_points
 from tfmagic.supervisor.state import Outcome
@@ -118,6 +118,7 @@ def report_run(one_shot: OneShotTasks, summary: RunSummary) -> RunReport:
         run=str(cluster.run),
         errors=errors,
         tracked={task.name: points for task in one_shot.known if (points := last_points(cluster.run, task))},
+        hints=hint_reports(cluster.run),
     )
 
 

@@ -8,6 +8,7 @@ import time
 from tfmagic.frontends.cli.errors import last_cell
 from tfmagic.frontends.cli.logs import NotThere, find_run
 from tfmagic.runs import folder
+from tfmagic.runs.given_hints import Hint
 from tfmagic.runs.schemas import RUNS, as_json, describe, newest_cell, wait_report
 from tfmagic.system.advice import program_name
 
@@ -29,5 +30,9 @@ def main(args: argparse.Namespace) -> int:
         sys.stderr.write(f"{program_name()} wait: {error}\n")
         return 1
     assert cell is not None  # `last_cell` has found it
-    print(as_json(wait_report(run.cluster, run, [cell])) if args.json else f"{run}: {describe(cell)}")
+    if args.json:
+        print(as_json(wait_report(run.cluster, run, [cell])))
+    else:
+        hints = [Hint(hint.name, hint.advice, tuple(hint.tasks)).note for hint in cell.hints]
+        print(f"{run}: {describe(cell)}", *hints, sep="\n")
     return STILL_RUNS if cell.state == RUNS else int(cell.state != "done")

@@ -57,6 +57,12 @@ def _parse_links(words: Sequence[str]) -> tuple[Value, ...]:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+_FIRST_STEP = (
+    "Seconds and ms a step include the first step, in which TensorFlow makes its graphs: the more steps, the "
+    "smaller is its share."
+)
+
+
 def variants_of(axes: Iterable[tuple[str, tuple[Value, ...]]]) -> list[dict[str, Any]]:
     """Return every combination, the first axis slowest."""
     named = dict(axes)
@@ -140,7 +146,8 @@ class Comparison(dict[Any, TaskResults[Any]]):
         header, cells = _columns(self.rows)
         names = [name_of(row.variant) for row in self.rows]
         seen = list(zip(names, self._reports, strict=True))
-        notes = [*features.compare(seen), *cores_sentence(self.rows), *self.left_out]
+        first = [_FIRST_STEP] if any(row.steps for row in self.rows) else []
+        notes = [*features.compare(seen), *first, *cores_sentence(self.rows), *self.left_out]
         return tables.bundle(header, cells, notes)
 
 

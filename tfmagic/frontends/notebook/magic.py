@@ -151,9 +151,6 @@ class NotebookClusters:
                     for found in job.found.values() if options.view != "quiet" else ():
                         if found is not None:
                             display(found)
-                if job.outcome is not None and options.view != "quiet":
-                    for line in features.settle(job.outcome.outcomes):
-                        print(f"tfmagic: {line}")
             finally:
                 if cluster is not None:
                     cluster.stop()

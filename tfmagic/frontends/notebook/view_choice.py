@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 from tfmagic.clusters.launch.settings import TFCluster
 from tfmagic.protocol.comms import WIDGET_VIEW
 from tfmagic.views.facts import find_left, find_news
+from tfmagic.views.hints import CellHints
 from tfmagic.views.logged import LoggedView
 from tfmagic.views.panel import HtmlView, LiveDisplay, PanelView
 from tfmagic.views.protocol import View, ViewContext
@@ -114,8 +115,16 @@ def _logged_view(context: ViewContext, shell: Any, look: Look, display_id: str) 
 
     def make_lines(write: Callable[[str], object]) -> TextView:
         displays, cell = context.run.displays, context.run.request.cell
+        hints = _hints_of(context)
         return TextView(
-            context.folder, starts, displays, write, has_begun=context.has_begun, news=news, cell=cell
+            context.folder,
+            starts,
+            displays,
+            write,
+            has_begun=context.has_begun,
+            news=news,
+            cell=cell,
+            hints=hints,
         )
 
     clear = functools.partial(shell.display_pub.clear_output, wait=True)
@@ -148,8 +157,13 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         news=functools.partial(find_news, context),
         cell=context.run.request.cell,
         has_points=lambda: context.run.has_points,
+        hints=_hints_of(context),
     )
     return RecordedText(view, context)
+
+
+def _hints_of(context: ViewContext) -> CellHints:
+    return CellHints(context.folder, context.run.request.cell, lambda: context.run.has_hints)
 
 
 def _quiet_view(context: ViewContext) -> View:

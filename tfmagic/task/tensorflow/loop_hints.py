@@ -217,7 +217,7 @@ def _look_at_rows(target: Any) -> None:
     found = row_axes.look_at(target)
     if found.drawing is not None and STEPS.current is None:
         notices.hint_once("random-layers", DRAWS_HINT)
-    if found.comparing is not None and not notices.was_printed("own-statistics"):
+    if found.comparing is not None and "own-statistics" not in notices.given():
         notices.hint_once("compared-rows", COMPARED_HINT, op=found.comparing.name)
 
 

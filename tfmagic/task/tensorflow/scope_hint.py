@@ -1,4 +1,4 @@
-"""Print a hint when `fit` begins with what neither TensorFlow nor Keras reports: copies or rows get lost.
+"""Give a hint when `fit` begins with what neither TensorFlow nor Keras reports: copies or rows get lost.
 
 - A model that was made outside of ``strategy.scope()`` is trained by each task alone, and the copies drift
   apart: a model has the strategy of its creation.
@@ -77,7 +77,7 @@ def _before_the_first_step(
     @functools.wraps(original)
     def make_train_function(self: Any, force: bool = False) -> Any:
         if (force or self.train_function is None) and (hint := hint_on(self)):
-            notices.print_hint(name, hint)
+            notices.hint_once(name, hint)
         return original(self, force)
 
     return make_train_function

@@ -12,6 +12,7 @@ const BEAT_MS = 20000; // between reports that this page is open
 const TOLD_MS = 2000; // between sentences to a screen reader
 const TOLD_CHARACTERS = 200; // of a sentence
 const AGAIN_MS = 60000; // until the same is told again
+const FRESH_MS = 20000; // so long after its end a form is told: an older one is of a saved notebook
 
 // ---- small helpers ----
 
@@ -65,8 +66,26 @@ function carefulButton(label, title, cost, act, aria = label) {
 /** Return the element whose new lines screen readers read. It belongs to the page: it stays when the panel goes. */
 function liveRegion() {
 	const region = document.querySelector(".tfm-announcements") ?? h("div.announcements sr", { "aria-live": "polite" });
-	if (!region.isConnected) document.body.append(region);
+	if (!region.isConnected) {
+		region.cells = new Set(); // whose end was told
+		document.body.append(region);
+		setTimeout(tellForms, 100, document.body); // a line that comes with the region is not read
+		new MutationObserver((records) => {
+			for (const { addedNodes } of records) for (const node of addedNodes) if (node.nodeType === 1) tellForms(node);
+		}).observe(document.body, { childList: true, subtree: true });
+	}
 	return region;
+}
+
+/** Read out each new form of a cell that failed, or has a hint, before its panel could: most such cells have none. */
+function tellForms(added) {
+	const said = "[data-tfmagic-said]";
+	for (const { dataset } of added.matches(said) ? [added] : added.querySelectorAll(said)) {
+		const { cells } = liveRegion();
+		if (cells.has(dataset.tfmagic) || Math.abs(Date.now() - 1000 * dataset.tfmagicEnded) > FRESH_MS) continue;
+		cells.add(dataset.tfmagic);
+		announce(dataset.tfmagicSaid);
+	}
 }
 
 function announce(text) {
@@ -637,12 +656,16 @@ const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; fo
 
 // ---- the final form ----
 
-/** Give the form that takes the place of a panel the panel's filter: the form has no script of its own. */
-function keepFilter({ area, query, setup }) {
+/** Give the form that takes the place of a panel its filter and its focus: the form has no script of its own. */
+function handOver({ area, query, setup, root, focused }) {
 	if (!area) return;
 	const look = () => {
 		const form = area.querySelector(`[data-tfmagic="${setup.name}"]`);
-		if (form && !form.querySelector(".tfm-query")) addFilter(form, query.value);
+		if (!form || form.querySelector(".tfm-query")) return;
+		addFilter(form, query.value);
+		const { activeElement, body } = document;
+		if (focused && (activeElement === body || root.contains(activeElement))) focusForm(form, focused);
+		focused = null; // it was handed over, or the user has moved on
 	};
 	area.tfmFilter?.disconnect();
 	area.tfmFilter = new MutationObserver(look); // the form can be drawn again, with a note
@@ -650,11 +673,22 @@ function keepFilter({ area, query, setup }) {
 	look();
 }
 
+/** Focus in the form what had the focus in the panel: the same task, the filter, or else the form itself. */
+function focusForm(form, former) {
+	const name = former.closest(".tfm-task")?.querySelector(".tfm-name").textContent;
+	const heads = [...form.querySelectorAll(":scope > details > summary")];
+	const box = former.matches(".tfm-query") && form.querySelector(".tfm-query");
+	const next = box || (heads.find((head) => head.querySelector("b").textContent === name) ?? form);
+	if (next === form) form.tabIndex = -1;
+	next.setAttribute(QUIET, "true");
+	next.focus({ preventScroll: true });
+}
+
 function addFilter(form, text) {
 	let logs; // read at the first filter: most forms get none
 	const read = () => [...form.querySelectorAll(":scope > details")].flatMap((task) => {
 		const prefix = `[${task.querySelector("b").textContent}]:`.padEnd(14) + " ";
-		const blocks = task.querySelectorAll(":scope > div > div > pre, :scope > div > div > details > pre");
+		const blocks = task.querySelectorAll(":scope > div > div > div > :is(pre, details > pre)");
 		return [...blocks].map((block) => ({
 			block,
 			lines: block.innerHTML.split("\n"), // no element of a line goes on in the next one
@@ -675,10 +709,9 @@ function addFilter(form, text) {
 	};
 	const box = searchBox(apply);
 	const found = h("span", { style: "opacity:.7" });
-	Object.assign(box, { value: text, style: "width:92px;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
+	Object.assign(box, { value: text, style: "width:92px;height:22px;margin:0;box-sizing:border-box;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
 	box.addEventListener("keydown", (event) => event.stopPropagation());
-	form.firstElementChild.style.display = "flow-root"; // high enough for the box, which floats
-	form.firstElementChild.append(h("span", { style: "float:right" }, found, box));
+	form.firstElementChild.append(h("span", { style: "margin-left:auto" }, found, box));
 	if (text.trim()) apply(text.trim());
 }
 
@@ -714,10 +747,12 @@ class Panel {
 		this.logs = [this.merged, ...tasks.map((task) => task.log)];
 		this.watched = this.watchRequest(); // the kernel begins with it
 		this.waiting = h("div.waiting", { hidden: "" }, "waiting for the kernel…");
+		this.hintsBox = h("div.hints");
+		this.hints = [];
 		this.valuesBox = h("div.values");
 		this.figuresBox = h("div.figures");
 		this.figures = {}; // by name: an image
-		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.waiting,
+		this.root = h("div.root", { [QUIET]: "true" }, this.makeHeader(), this.hintsBox, this.waiting,
 			...this.makeLists(), this.merged.el, this.figuresBox, this.valuesBox);
 		this.root.style.setProperty("--tfm-name", `${Math.max(...tasks.map((task) => task.name.length)) + 1}ch`);
 		this.root.addEventListener("keydown", (event) => {
@@ -727,6 +762,10 @@ class Panel {
 		this.root.addEventListener("mousedown", (event) => {
 			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
 		});
+		this.root.addEventListener("focusin", ({ target }) => (this.focused = target));
+		this.root.addEventListener("focusout", () => setTimeout(() => {
+			if (this.root.isConnected && !this.root.contains(document.activeElement)) this.focused = null;
+		}));
 		el.append(this.root);
 		liveRegion(); // before it has a line: one that comes with its text is not read
 		this.onMessage = (message) => {
@@ -852,14 +891,16 @@ class Panel {
 		return [h("div.groups", {}, ...elements(this.groups))];
 	}
 
-	receive({ reset, head, tasks = {}, rows = {}, replaced, values, figures, stacks, log }) {
+	receive({ reset, head, tasks = {}, rows = {}, replaced, values, figures, hints, stacks, log }) {
 		const at = ++this.messages;
 		this.waiting.hidden = true;
 		this.root.hidden = false;
 		this.root.classList.add("tfm-live");
 		if (head) this.receiveHead(head);
 		if (reset) this.reset(tasks, rows, at);
-		for (const key in tasks) this.tasks[key]?.update(tasks[key]);
+		const isLater = (key) => tasks[key].error?.root === false;
+		for (const key of Object.keys(tasks).sort((a, b) => isLater(a) - isLater(b))) this.tasks[key]?.update(tasks[key]);
+		if (hints) this.showHints(hints);
 		this.end(); // after the news of its tasks
 		if (!reset) for (const key in rows) this.tasks[key]?.patch(rows[key], at);
 		for (const key in replaced) this.tasks[key]?.replace(replaced[key]);
@@ -880,12 +921,15 @@ class Panel {
 		if ("elapsed" in head) this.since = performance.now() - head.elapsed * 1000;
 	}
 
-	/** Tell a sentence, unless the same was told a short time ago: tasks of a loop stall, run, and stall again. */
-	report(sentence, gist = sentence) {
+	/**
+	 * Tell a sentence, unless the same was told a short time ago: tasks of a loop stall, run, and stall again.
+	 * What has a higher rank is told after the rest: first the cause, then its consequences, then the end.
+	 */
+	report(sentence, gist = sentence, rank = 0) {
 		const now = performance.now();
 		if (now - (this.reported[gist] ?? -Infinity) < AGAIN_MS) return;
 		this.reported[gist] = now;
-		this.news.push(sentence);
+		this.news.push({ sentence, rank });
 	}
 
 	/** Say once that the cell is over. */
@@ -894,7 +938,10 @@ class Panel {
 		this.timer = clearInterval(this.timer);
 		for (const task of this.tasks) task.isChanged = true;
 		if (this.messages <= 1) return;
-		this.news.push(`Cell ${this.setup.cell} is over: ${this.head.verdict}`);
+		const { cells } = liveRegion();
+		if (cells.has(this.setup.name)) this.news = []; // its form was here first, and has said it all
+		else this.news.push({ sentence: `Cell ${this.setup.cell} is over: ${this.head.verdict}`, rank: 2 });
+		cells.add(this.setup.name);
 		if (this.head.notice) notify(this.setup, this.head.notice);
 	}
 
@@ -916,6 +963,16 @@ class Panel {
 		}
 	}
 
+	/** Show a bar for each hint, and read out those that are new. */
+	showHints(hints) {
+		const known = this.hints.map(({ advice }) => advice);
+		for (const { advice } of hints) if (!known.includes(advice)) this.report(`Hint: ${advice}`);
+		this.hints = hints;
+		const bars = hints.map(({ advice, tasks, more }) =>
+			h("div.hint", { role: "note" }, h("b", {}, tasks ? `Hint for ${tasks}` : "Hint"), `: ${advice}${more && ` (${more})`}`));
+		this.hintsBox.replaceChildren(...bars);
+	}
+
 	showValues(values) {
 		for (const display of this.values) display.dispose();
 		this.values = values.map(() => new Display());
@@ -930,7 +987,9 @@ class Panel {
 		const { state, note, error } = task.facts;
 		const why = error ? `${error.type}: ${error.message}` : note;
 		const isNew = before !== "…" || !this.head.over;
-		if (isNew && this.setup.announced.includes(state)) this.report(`${task.name} ${state}${why ? `: ${why}` : ""}`);
+		const isLater = error?.root === false;
+		const sentence = `${task.name} ${state}${isLater ? " as a consequence" : ""}${why ? `: ${why}` : ""}`;
+		if (isNew && this.setup.announced.includes(state)) this.report(sentence, sentence, isLater ? 1 : 0);
 		if (!task.hasFailed) return;
 		if (task.wasOpened || (this.groups.length && this.opened > 3)) return;
 		task.wasOpened = task.el.open = true;
@@ -1013,8 +1072,9 @@ class Panel {
 			this.tellTimer = setTimeout(() => this.tell(), pause);
 			return;
 		}
-		if (this.news.length > 4) this.news.splice(3, this.news.length - 4, `and ${this.news.length - 4} more`);
-		announce(this.news.splice(0).map((sentence) => sentence.slice(0, TOLD_CHARACTERS)).join(". "));
+		const sentences = this.news.splice(0).sort((a, b) => a.rank - b.rank).map(({ sentence }) => sentence.slice(0, TOLD_CHARACTERS));
+		if (sentences.length > 4) sentences.splice(3, sentences.length - 4, `and ${sentences.length - 4} more`);
+		announce(sentences.join(". "));
 		this.toldAt = performance.now();
 	}
 
@@ -1044,6 +1104,8 @@ class Panel {
 		Object.assign(this.progress, { ariaValueNow: done, ariaValueMax: total, ariaValueText: words || `${done} of ${total}` });
 		for (const element of this.buttons) element.disabled = over;
 		const badges = this.countStates(this.tasks).filter(({ state }) => state !== "done");
+		const count = this.hints.length;
+		if (count) badges.push({ state: "hint", text: `${count} hint${count > 1 ? "s" : ""}` });
 		if (this.counts.textContent !== badges.map(({ text }) => text).join("")) {
 			this.counts.replaceChildren(...badges.map(({ state, text }) => h("span.state", { "data-state": state }, text)));
 		}
@@ -1087,7 +1149,7 @@ class Panel {
 		cancelAnimationFrame(this.frame);
 		for (const log of this.logs) log.dispose();
 		for (const display of this.values) display.dispose();
-		keepFilter(this);
+		handOver(this);
 		this.root.remove();
 	}
 }
