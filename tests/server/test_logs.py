@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfmagic.server import handlers as logs
-from tfmagic.server.handlers import Span, open_log, span_from_offset, span_of_range, span_of_tail
+from tfmagic.server.handlers import ByteRange, open_log, span_from_offset, span_of_range, span_of_tail
 
 
 @pytest.fixture
@@ -109,21 +109,21 @@ def test_a_tail_is_the_last_lines(content, count):
 @pytest.mark.parametrize(
     ("header", "span"),
     [
-        ("bytes=0-", Span(0, 10, True)),
-        ("bytes=4-", Span(4, 10, True)),
-        ("bytes=4-4", Span(4, 5, True)),
-        ("bytes=4-999", Span(4, 10, True)),
-        ("bytes=-3", Span(7, 10, True)),
-        ("bytes=-99", Span(0, 10, True)),
+        ("bytes=0-", ByteRange(0, 10, True)),
+        ("bytes=4-", ByteRange(4, 10, True)),
+        ("bytes=4-4", ByteRange(4, 5, True)),
+        ("bytes=4-999", ByteRange(4, 10, True)),
+        ("bytes=-3", ByteRange(7, 10, True)),
+        ("bytes=-99", ByteRange(0, 10, True)),
         ("bytes=10-", None),
         ("bytes=-0", None),
-        ("", Span(0, 10)),
-        ("bytes=-", Span(0, 10)),
-        ("bytes=5-4", Span(0, 10)),
-        ("bytes=0-1,3-4", Span(0, 10)),
-        ("lines=0-1", Span(0, 10)),
-        ("bytes=" + "9" * 5000 + "-", Span(0, 10)),
-        ("bytes=٣-", Span(0, 10)),
+        ("", ByteRange(0, 10)),
+        ("bytes=-", ByteRange(0, 10)),
+        ("bytes=5-4", ByteRange(0, 10)),
+        ("bytes=0-1,3-4", ByteRange(0, 10)),
+        ("lines=0-1", ByteRange(0, 10)),
+        ("bytes=" + "9" * 5000 + "-", ByteRange(0, 10)),
+        ("bytes=٣-", ByteRange(0, 10)),
     ],
 )
 def test_a_range_is_what_http_means_by_it(header, span):
@@ -131,5 +131,5 @@ def test_a_range_is_what_http_means_by_it(header, span):
 
 
 def test_an_offset_beyond_the_end_is_empty_and_stays_at_the_end():
-    assert span_from_offset(4, 10) == Span(4, 10)
-    assert span_from_offset(99, 10) == Span(10, 10)
+    assert span_from_offset(4, 10) == ByteRange(4, 10)
+    assert span_from_offset(99, 10) == ByteRange(10, 10)

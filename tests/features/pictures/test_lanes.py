@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from tfmagic.features.pictures import lanes, timeline_svg, timeline_text
-from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, Change, Mark, Part
+from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, Change, Mark, TaskPart
 from tfmagic.system import advice
 
 A, B = "worker-0", "worker-1"
@@ -29,7 +29,7 @@ WAIT = [
     change(101.0, B, "running", line=1),
     change(102.0, A, "waiting", line=2, what="barrier 1", whom=(B,), note="for worker-1 at barrier 1"),
     change(104.0, A, "running", line=3),
-    CellEnded(105.0, 1, {A: Part("done", 104.5), B: Part("failed", 105.0, "ValueError: bad")}),
+    CellEnded(105.0, 1, {A: TaskPart("done", 104.5), B: TaskPart("failed", 105.0, "ValueError: bad")}),
     Change(105.0, A, "idle"),
     Change(105.0, B, "idle"),
 ]
@@ -56,7 +56,7 @@ def test_the_timeline_of_a_script_has_all_its_tasks():
     records = [
         CellBegan(100.0, 1, (A,)),
         CellBegan(100.1, 2, (B,)),
-        CellEnded(103.0, 2, {B: Part("done", 103.0, "")}),
+        CellEnded(103.0, 2, {B: TaskPart("done", 103.0, "")}),
     ]
     timeline = build(records)
     assert timeline.title == "cluster default: the whole run" and [lane.task for lane in timeline.lanes] == [
@@ -148,7 +148,7 @@ def test_text_has_a_row_for_each_task_and_lists_what_happened():
 
 
 def test_text_of_a_task_cannot_move_the_cursor():
-    records = [*WAIT[:-3], CellEnded(105.0, 1, {A: Part("failed", 105.0, "E: \x1b[2J\r\nx")})]
+    records = [*WAIT[:-3], CellEnded(105.0, 1, {A: TaskPart("failed", 105.0, "E: \x1b[2J\r\nx")})]
     text = timeline_text.draw(build(records))
     assert "\x1b" not in text and "\r" not in text
 
@@ -188,7 +188,7 @@ def test_no_text_of_a_task_breaks_out_of_the_picture():
     records = [
         cell,
         change(100.5, A, "waiting", line=1, file=evil, what=evil, whom=(B, evil), note=evil),
-        CellEnded(101.0, 1, {A: Part("failed", 101.0, evil)}, evil),
+        CellEnded(101.0, 1, {A: TaskPart("failed", 101.0, evil)}, evil),
         Mark(100.7, evil, (A,), evil),
     ]
     timeline = build(records)

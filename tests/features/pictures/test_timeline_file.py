@@ -8,7 +8,7 @@ from tfmagic.features.pictures.timeline_file import (
     CellEnded,
     Change,
     Mark,
-    Part,
+    TaskPart,
     TimelineFile,
     read_timeline,
 )
@@ -19,7 +19,9 @@ RECORDS = [
     Change(1.1, "worker-0", "waiting", 2, 3, 12, "", "barrier 1", ("worker-1",), "for worker-1 at barrier 1"),
     Mark(1.2, "signal", ("worker-1",), "SIGKILL"),
     CellEnded(
-        1.3, 3, {"worker-0": Part("failed", 1.25, "ValueError: \udc80"), "worker-1": Part("done", 1.3)}
+        1.3,
+        3,
+        {"worker-0": TaskPart("failed", 1.25, "ValueError: \udc80"), "worker-1": TaskPart("done", 1.3)},
     ),
 ]
 
