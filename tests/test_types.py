@@ -9,7 +9,7 @@ import pytest
 
 import tfmagic
 
-CODE = """
+CODE = """# mypy: disable-error-code="empty-body"
 import asyncio, functools
 import tfmagic
 
@@ -48,7 +48,7 @@ with tfmagic.Cluster(workers=2) as started:
     reveal_type(started)  # Cluster
     reveal_type(tfmagic.current_task().index)  # int
 """
-MISTAKES = """
+MISTAKES = """# mypy: disable-error-code="empty-body"
 import tfmagic
 cluster = tfmagic.Cluster(workers="2")  # wrong
 cluster.run(3)  # wrong
@@ -66,16 +66,9 @@ def told(tmp_path_factory):
     folder = tmp_path_factory.mktemp("types")
     (folder / "code.py").write_text(CODE)
     (folder / "mistakes.py").write_text(MISTAKES)
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--config-file=",
-        "--strict",
-        "--cache-dir",
-        str(folder / "cache"),
-    ]
-    command += ["--disable-error-code=empty-body", str(folder / "code.py"), str(folder / "mistakes.py")]
+    # with the settings of `make check`, by which it does not read what numpy, IPython and others have
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(folder / "cache")]
+    command += [str(folder / "code.py"), str(folder / "mistakes.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(tfmagic.__file__).parents[1])
     assert not done.stderr
     found = {"code.py": {}, "mistakes.py": {}}
