@@ -28,6 +28,7 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -113,7 +114,8 @@ def passes(python: str, more: list[str], *, quick: bool, seed: int, called: str 
         exit_code = run([*command, "-o", f"cache_dir={folder}"], environ)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         text = report.read_text("utf-8") if report.exists() else ""
-        found = json.loads(times.read_text("utf-8")) if times.exists() else {"cpu": {}, "wall": {}}
+        nothing: dict[str, Any] = {"cpu": {}, "wall": {}, "imports": {}}
+        found = json.loads(times.read_text("utf-8")) if times.exists() else nothing
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     counts = f"{counts_of(text)}, {cpu_s:.0f} s of CPU; {order}" if text else "no test was run"
     if failed := failed_tests(text):
@@ -124,14 +126,18 @@ def passes(python: str, more: list[str], *, quick: bool, seed: int, called: str 
     return Result(exit_code, (f"{title}: {state}: {counts}", *(times_of(found) if is_whole else ())))
 
 
-def times_of(found: dict[str, dict[str, float]]) -> list[str]:
-    """Return where the time went, and what is in quarantine, in three lines."""
+def times_of(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Return where the time went, and what is in quarantine, in four lines."""
     kinds: dict[str, float] = defaultdict(float)
     files: dict[str, float] = defaultdict(float)
     for name, seconds in found["cpu"].items():
         file, _, kind = name.partition(" ")
         kinds[kind] += seconds
         files[file] += seconds
+
+    imports = {file: seconds for file, (_, seconds) in found["imports"].items()}
+    count = sum(number for number, _ in found["imports"].values())
+    importing = f"CPU seconds of {count} imports of TensorFlow: all {sum(imports.values()):.0f}"
 
     def listed(table: dict[str, float], most: int) -> str:
         longest = sorted(table.items(), key=lambda row: -row[1])[:most]
@@ -141,6 +147,7 @@ def times_of(found: dict[str, dict[str, float]]) -> list[str]:
     return [
         f"CPU seconds by what tests start: {listed(kinds, len(kinds))}",
         f"CPU seconds of the first {SLOWEST} files: {listed(files, SLOWEST)}",
+        f"{importing}, {listed(imports, SLOWEST)}",
         f"in quarantine: {'; '.join(f'{test} ({why})' for test, why in quarantine.items()) or 'no test'}",
     ]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import order
 import pytest
+import times
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "scripts" / "suite.py"
@@ -104,10 +105,12 @@ def test_the_order_is_drawn_from_the_seed(tmp_path, monkeypatch):
 
 def test_the_last_lines_say_where_the_time_went(suite):
     cpu = {f"tests/a/test_{n}.py tasks": float(n) for n in range(12)} | {"tests/b/test_b.py browsers": 90.0}
-    kinds, files, quarantine = suite.times_of({"cpu": cpu, "wall": {}})
+    noted = {"tests/a/test_1.py": [3, 7.4], "other sessions": [1, 2.0]}
+    kinds, files, imports, quarantine = suite.times_of({"cpu": cpu, "wall": {}, "imports": noted})
     assert kinds == "CPU seconds by what tests start: browsers 90, tasks 66"
     assert files.startswith("CPU seconds of the first 10 files: b/test_b.py 90, a/test_11.py 11, ")
     assert files.count(",") == 9
+    assert imports == "CPU seconds of 4 imports of TensorFlow: all 9, a/test_1.py 7, other sessions 2"
     assert quarantine.startswith("in quarantine: ")
 
 
@@ -140,6 +143,30 @@ def test_the_time_of_pytest_itself_is_apart_from_that_of_other_processes(tmp_pat
     cpu = json.loads((tmp_path / "out").read_text())["cpu"]
     assert list(cpu) == ["test_burns.py pytest itself", "test_burns.py other processes"]
     assert all(seconds > 0.2 for seconds in cpu.values())
+
+
+def test_imports_of_tensorflow_are_noted_for_the_file_that_starts_the_process(tmp_path):
+    (tmp_path / "tensorflow.py").write_text(
+        "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    )
+    folders = [str(ROOT / "tests" / "support" / "lean"), str(tmp_path)]
+    given = {"PYTHONPATH": os.pathsep.join(folders), "TEST_TIMES": str(tmp_path / "out")}
+    for test in (
+        "tests/a/test_a.py::test_it (call)",
+        "tests/a/test_a.py::test_two (call)",
+        "test_x.py::test_y",
+    ):
+        environ = {**os.environ, **given, "PYTEST_CURRENT_TEST": test}
+        for beginning in ("", "import gc; gc.disable(); "):  # as a launcher
+            code = f"{beginning}import tensorflow, gc; assert gc.isenabled() == {not beginning}"
+            subprocess.run([sys.executable, "-c", code], env=environ, check=True)
+    found = times.imports_of(tmp_path / "out.imports")
+    assert {file: count for file, (count, _) in found.items()} == {
+        "tests/a/test_a.py": 4,
+        "other sessions": 2,
+    }
+    assert all(seconds >= 0.2 * count for count, seconds in found.values())
+    assert times.imports_of(tmp_path / "no such file") == {}
 
 
 def test_durations_are_noted_anew_only_where_they_are_far_off(suite, tmp_path, monkeypatch):

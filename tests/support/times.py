@@ -3,6 +3,9 @@
 TEST_TIMES names a file that gets the table as JSON. The process of pytest is a kind of its own; the rest of a test's
 CPU time is that of all processes below, those that have ended included. What a killed process had below it and what
 has left for another parent counts only as long as it lives.
+
+The imports of TensorFlow are counted apart, by the file whose test has started the process: `lean/sitecustomize.py`
+notes them beside that file.
 """
 
 from __future__ import annotations
@@ -56,6 +59,16 @@ def cpu_s() -> tuple[float, float]:
     return own / _TICKS, (sum(used.get(pid, 0) for pid in below) - own) / _TICKS
 
 
+def imports_of(noted: Path) -> dict[str, list[float]]:
+    """Return the imports of TensorFlow that a run has noted, by file: how many, and their CPU seconds."""
+    found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+    for line in noted.read_text().splitlines() if noted.exists() else ():
+        seconds, _, file = line.partition(" ")
+        found[file][0] += 1
+        found[file][1] += float(seconds)
+    return dict(found)
+
+
 class Times:
     """Collects the times of a process of pytest; the one that starts others writes those of all."""
 
@@ -84,7 +97,9 @@ class Times:
         if output is not None:
             output["cpu"] = dict(self._cpu)
         else:
-            Path(self._target).write_text(json.dumps({"cpu": self._cpu, "wall": self._wall}), "utf-8")
+            imports = imports_of(Path(f"{self._target}.imports"))
+            found = {"cpu": self._cpu, "wall": self._wall, "imports": imports}
+            Path(self._target).write_text(json.dumps(found), "utf-8")
 
     def _turn_to(self, name: str) -> None:
         if name != self._now:
