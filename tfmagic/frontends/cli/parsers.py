@@ -60,7 +60,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(0)
     if command not in PAGES:
         what = f"there is no command {command!r}" if command else "a command is missing"
-        what += _question(words) if command else ""
+        what += _question([command, *rest]) if command else ""
         which = "" if "; " in what else f"; it is one of {', '.join(PAGES)}"
         sys.stderr.write(f"{program}: {what}{which}\n{program} --help says more\n")
         raise SystemExit(BAD_USAGE)
