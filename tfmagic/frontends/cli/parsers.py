@@ -80,10 +80,11 @@ def _question(words: Sequence[str]) -> str:
         return f"; a command comes first, as in  {line}"
     if os.path.isfile(command) or command.endswith(".py"):
         return f"; did you mean  {line} ?"
-    from tfmagic.frontends.notebook import options, whole  # takes its time, for a message that is rare
+    from tfmagic.clusters.api.lines import COMMANDS
+    from tfmagic.frontends.notebook import whole  # takes its time, for a message that is rare
 
     assert whole.COMMAND_MODULES
-    is_notebooks = command in options.COMMANDS
+    is_notebooks = command in COMMANDS
     return f"; a notebook has it:  %tfcluster {command}" if is_notebooks else mistyped.command(command, PAGES)
 
 
