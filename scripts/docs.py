@@ -24,7 +24,8 @@ SITE = ROOT / "build" / "site"
 PARTS = {
     "By task": ["guides"],
     "How to": [
-        *("setup", "doctor", "cells", "panel", "seeing", "failures", "training", "profile"),
+        *("setup", "doctor", "cells", "panel", "seeing", "failures", "training"),
+        *("keras-callbacks", "profile"),
         *("python", "scripts"),
         *("testing", "multi_process_runner", "faults", "simulated-hosts", "tfrecord", "hdf5", "logdir"),
         *("ray", "ray-ssh", "ray-slurm", "ray-kuberay", "ray-cloud", "export", "quick-starts", "agents"),
@@ -63,8 +64,8 @@ def main() -> int:
 
 def lay_out() -> None:
     """Write the sources of the site: pages with links to each other, notebooks, the generated reference."""
-    SOURCE.mkdir(parents=True)
-    shutil.copy(ROOT / "docs" / "site" / "conf.py", SOURCE)
+    SOURCE.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "docs" / "site", SOURCE)
     shutil.copytree(ROOT / "docs" / "pictures", SOURCE / "docs" / "pictures")
     shutil.copytree(ROOT / "docs" / "pictures", SOURCE / "pictures")
     for notebook in sorted((ROOT / "notebooks").rglob("*.ipynb")):

@@ -1,11 +1,17 @@
 """`make docs` builds the documentation site without a warning, and its pages hold what the product says of itself."""
 
+import functools
+import http.server
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
+from pages import ARGUMENTS, chromium
+from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
@@ -59,6 +65,73 @@ def test_each_link_of_the_markdown_leads_somewhere(site):
             if not (page.parent / path).exists():
                 dead.append(f"{page.relative_to(site)}: {path}")
     assert not dead
+
+
+SEARCHES = {  # what somebody types who has used tfmagic for an hour, and the page that answers
+    "early stopping": "keras-callbacks",
+    "ModelCheckpoint": "keras-callbacks",
+    "save best model": "keras-callbacks",
+    "keras callbacks": "keras-callbacks",
+    "CSVLogger": "keras-callbacks",
+    "batch size": "cells",
+    "batch_size per worker": "cells",
+    "name a second cluster": "cells",
+    "stop cluster": "cells",
+    "get results": "cells",
+    "worker died": "reference/symptoms",
+    "cell hangs": "reference/symptoms",
+    "out of memory": "reference/symptoms",
+    "address already in use": "reference/symptoms",
+    "PerReplica": "reference/symptoms",
+    "torchrun": "scripts",
+    "nproc_per_node": "scripts",
+    "docker image": "export",
+    "kubernetes export": "export",
+    "install": "index",
+}
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def results_of(site):
+    """Return a function that types words into the site's search, and returns the pages and titles that it finds."""
+    handler = functools.partial(Quiet, directory=site)
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server,
+        sync_playwright() as playwright,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
+        page = browser.new_page()
+
+        def search(words):
+            page.goto(f"http://127.0.0.1:{server.server_port}/search.html?{urlencode({'q': words})}")
+            page.wait_for_function("document.querySelector('#search-results .search-summary')?.innerText")
+            return page.eval_on_selector_all(
+                "#search-results ul.search li > a",
+                "found => found.map(a => [a.getAttribute('href'), a.textContent])",
+            )
+
+        try:
+            yield search
+        finally:
+            browser.close()
+            server.shutdown()
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_a_search_finds_its_page_first(results_of, words):
+    found = results_of(words)
+    assert found and re.match(r"[\w/-]+", found[0][0])[0] == SEARCHES[words], found[:5]
+
+
+def test_a_name_of_python_finds_its_reference_first(results_of):
+    for name in ("task_logdir", "tfmagic.Cluster"):
+        assert results_of(name)[0][0].startswith("reference/api.html#"), name
 
 
 def test_a_backend_is_described_by_all_its_methods():

@@ -97,6 +97,36 @@ def test_a_wheel_from_the_checkout_is_complete(wheel):
     assert not any(n.startswith("tests") for n in names)
 
 
+def test_the_wheel_of_an_export_is_the_one_that_was_installed(wheel, tmp_path):
+    """But for what the kernel of Jupyter needs; and it is the same each time."""
+    place, made = tmp_path / "installed", tmp_path / "made"
+    made.mkdir()
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, wheel]
+    subprocess.run(command, check=True, capture_output=True)
+    code = (
+        "import tfmagic\nfrom tfmagic.clusters.export.wheel import make_wheel\n"
+        f"assert tfmagic.__file__.startswith({str(place)!r})\n"
+        "name, packed = make_wheel()\nassert (name, packed) == make_wheel()\n"
+        f"open({str(made)!r} + '/' + name, 'wb').write(packed)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(place)}
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=environ)
+    assert [path.name for path in made.iterdir()] == [wheel.name]
+    found, built = files_in(made / wheel.name), files_in(wheel)
+    jupyters = {name for name in built if ".data/" in name}
+    own = {name for name in built if name.endswith((".dist-info/RECORD", ".dist-info/WHEEL"))}
+    assert found.keys() == built.keys() - jupyters
+    assert [name for name in found.keys() - own if found[name] != built[name]] == []
+    records = (name for name in own if name.endswith("RECORD"))
+    rows = [{*found[name].decode().splitlines()} - {*built[name].decode().splitlines()} for name in records]
+    assert [row.split(",")[0] for row in rows[0]] == [name for name in own if name.endswith("WHEEL")]
+
+
+def files_in(archive):
+    with zipfile.ZipFile(archive) as opened:
+        return {name: opened.read(name) for name in opened.namelist()}
+
+
 def test_an_installation_shows_what_it_does_and_its_log_only_if_it_fails(wheel, tmp_path):
     def install(*words):
         pip = [

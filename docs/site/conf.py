@@ -1,5 +1,7 @@
 """Sphinx's settings for the documentation site. scripts/docs.py lays out the sources and builds it."""
 
+from pathlib import Path
+
 import tfmagic
 
 project = "tfmagic"
@@ -14,6 +16,7 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "tfmagic"
+html_search_scorer = str(Path(__file__).with_name("scorer.js"))
 html_show_copyright = False
 html_copy_source = False  # each page has its Markdown beside it instead, which scripts/docs.py writes
 exclude_patterns = ["_build", "LICENSE"]

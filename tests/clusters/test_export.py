@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import stat
 import subprocess
@@ -152,6 +153,13 @@ def test_magics_become_python_or_are_named():
     ]
 
 
+@pytest.mark.parametrize("text", ["1, 2", "(1, 2)", "*[1], 2", "(1), 2"])
+def test_a_tuple_at_the_end_is_shown_as_one_value(tmp_path, text):
+    path = write(tmp_path / "x", SHAPES["workers"], cell(1, text))
+    config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}}
+    assert run(path, TF_CONFIG=json.dumps(config)).stdout.splitlines()[1:] == ["(1, 2)"]
+
+
 def test_imports_come_first_unless_a_cell_changes_what_they_see():
     found = program(
         cell(1, "import json as j  # a comment\nfrom __future__ import annotations\nx = 1"),
@@ -160,9 +168,7 @@ def test_imports_come_first_unless_a_cell_changes_what_they_see():
     )
     lines = found.text.splitlines()
     assert lines.index("from __future__ import annotations") < lines.index("import json as j")
-    assert lines.index("import json as j") < next(
-        n for n, s in enumerate(lines) if s.startswith("def tf_config")
-    )
+    assert lines.index("import json as j") < lines.index("task_setup.begin()  # sets TF_CONFIG")
     first = next(n for n, line in enumerate(lines) if line.startswith("os.environ.update("))
     assert first < lines.index("import json as j")
     assert body(found)[-3:] == ["# cell 2", "os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'", "import shutil"]
@@ -478,9 +484,11 @@ def test_the_files_are_valid_by_the_published_schemas(tmp_path, shape):
     jsonschema.validate(loaded["compose.yaml"][0], json.loads((schemas / "compose-spec.json").read_text()))
     for document in loaded["job.yaml"]:
         kubernetes_validate.validate(document, "1.33", strict=True)
-    (jobset,) = loaded["jobset.yaml"]
+    policy, jobset = loaded["jobset.yaml"]
+    kubernetes_validate.validate(policy, "1.33", strict=True)
     same(models.JobsetV1alpha2JobSet, jobset)
-    runtime, train_job = loaded["trainjob.yaml"]
+    same_policy, runtime, train_job = loaded["trainjob.yaml"]
+    assert same_policy == policy
     same(models.TrainerV1alpha1TrainingRuntime, runtime)
     same(models.TrainerV1alpha1TrainJob, train_job)
     templates = [job["template"] for job in jobset["spec"]["replicatedJobs"]]
@@ -496,7 +504,8 @@ def test_rayjob_has_the_fields_of_kuberays_reference(tmp_path):
     (document,) = yaml.safe_load_all((path / "rayjob.yaml").read_text())
     spec = document["spec"]
     assert (document["apiVersion"], document["kind"]) == ("ray.io/v1", "RayJob")
-    assert spec.keys() == {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec"}
+    limits = {"shutdownAfterJobFinishes", "activeDeadlineSeconds", "ttlSecondsAfterFinished"}
+    assert spec.keys() == {"entrypoint", "rayClusterSpec", *limits}
     assert spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
     assert spec["rayClusterSpec"].keys() == {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
     (group,) = spec["rayClusterSpec"]["workerGroupSpecs"]
@@ -508,6 +517,53 @@ def test_rayjob_has_the_fields_of_kuberays_reference(tmp_path):
 
     found = parsers.parse(spec["entrypoint"].split()[1:])
     assert (found.backend, found.workers, found.ps, found.chief) == ("ray", 2, 1, [True])
+
+
+@pytest.mark.parametrize("file", ["job.yaml", "jobset.yaml", "trainjob.yaml", "rayjob.yaml"])
+def test_a_job_has_limits_and_runs_as_an_ordinary_user(tmp_path, file):
+    path = write(tmp_path / "x", SHAPES["ps"])
+    documents = list(yaml.safe_load_all((path / file).read_text()))
+    templates = list(found_in(documents, "containers"))
+    for pod in templates:
+        assert pod["securityContext"]["runAsNonRoot"] is True and pod["securityContext"]["runAsUser"] == 1000
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["containers"]:
+            rights = container["securityContext"]
+            assert rights == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+            mounts = {mount["mountPath"] for mount in container.get("volumeMounts", ())}
+            assert file == "rayjob.yaml" or mounts == {"/data"} == {container["workingDir"]}
+    assert templates and all(found["memory"] for found in found_in(documents, "memory"))
+    assert list(found_in(documents, "limits")) and list(found_in(documents, "activeDeadlineSeconds"))
+    assert list(found_in(documents, "ttlSecondsAfterFinished"))
+    policies = [found for found in documents if found["kind"] == "NetworkPolicy"]
+    assert bool(policies) == (file != "rayjob.yaml")
+    for policy in policies:
+        (rule,) = policy["spec"]["ingress"]
+        assert rule == {"from": [{"podSelector": policy["spec"]["podSelector"]}]}
+
+
+def found_in(value, key):
+    """Yield each mapping in a document that has this key."""
+    if isinstance(value, dict):
+        if key in value:
+            yield value
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from found_in(each, key)
+
+
+@pytest.mark.parametrize(
+    "file", ["compose.yaml", "job.yaml", "jobset.yaml", "trainjob.yaml", "rayjob.yaml", "job.sbatch"]
+)
+def test_a_file_says_that_the_port_has_no_password(tmp_path, file):
+    text = (write(tmp_path / "x", SHAPES["workers"]) / file).read_text()
+    assert re.search("password", text) and ("emptyDir" in text or "/data" in text or "writes" in text)
+
+
+def test_slurm_asks_for_memory(tmp_path):
+    assert (
+        "#SBATCH --mem-per-cpu=2G\n" in (write(tmp_path / "x", SHAPES["workers"]) / "job.sbatch").read_text()
+    )
 
 
 def test_compose_has_a_service_for_each_task(tmp_path):
@@ -524,6 +580,10 @@ def test_compose_has_a_service_for_each_task(tmp_path):
         }
         assert cluster == {"chief": ["chief-0:2222"], "worker": ["worker-0:2222", "worker-1:2222"]}
         assert service["init"] is True and service["stop_grace_period"] == "30s"
+        assert (
+            service["mem_limit"] and service["volumes"] == ["data:/data"] and service["cap_drop"] == ["ALL"]
+        )
+        assert "ports" not in service
 
 
 def test_the_requirements_are_the_versions_in_use(tmp_path):
@@ -531,9 +591,81 @@ def test_the_requirements_are_the_versions_in_use(tmp_path):
 
     path = write(tmp_path / "x", SHAPES["workers"], cell(1, "import yaml, json\nimport numpy as np"))
     wanted = {name: version(name) for name in ("keras", "numpy", "PyYAML", "tensorflow")}
-    assert dict(line.split("==") for line in (path / "requirements.txt").read_text().splitlines()) == wanted
+    lines = (path / "requirements.txt").read_text().splitlines()[1:]
+    assert dict(line.split("==") for line in lines) == wanted
     path = write(tmp_path / "y", SHAPES["workers"], cell(1, "model.fit(x)", ("worker-0",)))
-    assert "tfmagic==" in (path / "requirements.txt").read_text()  # repairs fit of Keras 3
+    (wheel,) = path.glob("*.whl")
+    assert f"./{wheel.name}\n" in (path / "requirements.txt").read_text()  # repairs fit of Keras 3
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ("keras.callbacks.TensorBoard('tb')", "tensorboard"),
+        ("tf.summary.scalar('loss', 1.0, 0)", "tensorboard"),
+        ("import os\nos.environ['TF_USE_LEGACY_KERAS'] = '1'", "tf_keras"),
+        ("rows = pd.read_parquet('rows.parquet')", "pyarrow"),
+        ("model.save('model.h5')", "h5py"),
+        ("model.summary()", ""),
+    ],
+)
+def test_the_requirements_have_what_is_used_without_an_import(tmp_path, monkeypatch, text, package):
+    install(tmp_path, monkeypatch, "pyarrow", "")
+    path = write(tmp_path / "x", SHAPES["workers"], cell(1, text, ("worker-0",)), names={"pd": 1, "model": 1})
+    names = [line.split("==")[0] for line in (path / "requirements.txt").read_text().splitlines()[1:]]
+    assert sorted(names) == sorted({"keras", "tensorflow"} | ({package} if package else set()))
+
+
+def install(folder, monkeypatch, name, origin, version="1.0"):
+    """Make a package that the program can import, as pip leaves it that has installed it from there."""
+    site = folder / "lib" / "site-packages"
+    (info := site / f"{name}-{version}.dist-info").mkdir(parents=True)
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (info / "RECORD").write_text(f"{name}.py,,\n")
+    (site / f"{name}.py").write_text("x = 1\n")
+    if origin:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(str(site))
+
+
+@pytest.mark.parametrize(
+    ("origin", "line"),
+    [
+        (None, "witch==1.0"),
+        (
+            {"url": "https://example.org/witch.git", "vcs_info": {"vcs": "git", "commit_id": "4f06708"}},
+            "witch @ git+https://example.org/witch.git@4f06708",
+        ),
+        ({"url": "https://example.org/w.whl", "archive_info": {}}, "witch @ https://example.org/w.whl"),
+        ({"url": "file:///croot/witch_1699/work", "dir_info": {}}, "witch==1.0"),  # of conda
+        ({"url": "file://{here}", "dir_info": {"editable": True}}, ""),
+        ({"url": "file://{here}", "dir_info": {}}, ""),
+    ],
+)
+def test_a_package_is_named_as_an_installer_can_find_it(tmp_path, monkeypatch, origin, line):
+    if origin:
+        origin["url"] = origin["url"].replace("{here}", str(tmp_path))
+    install(tmp_path, monkeypatch, "witch", origin, "1.0+cpu")
+    found = program(cell(1, "import witch", ("worker-0",)))
+    written = export_folder.write_folder(tmp_path / "x", found, SHAPES["workers"])
+    lines = (tmp_path / "x" / "requirements.txt").read_text().splitlines()
+    assert [each for each in lines if "witch" in each] == ([line] if line else [])
+    missing = f"the package witch 1.0+cpu, which was installed from {tmp_path}"
+    assert written.left_out == (() if line else (missing,))
+
+
+def test_a_module_that_takes_the_name_of_the_set_up_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "task_setup.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(TfmagicError, match="task_setup: .*rename your module"):
+        write(tmp_path / "x", SHAPES["workers"], cell(1, "import task_setup"))
+
+
+def test_main_py_begins_with_the_cells_and_has_no_machinery():
+    found = program(cell(1, "import json\nprint(json)"), shape=SHAPES["ps"])
+    lines = found.text.splitlines()
+    assert len(lines[: lines.index("# cell 1")]) < 10 and "def " not in found.text
+    assert "def tf_config" in found.setup and "def serve" in found.setup
 
 
 def test_the_local_run_ends_with_the_task_that_fails(tmp_path):

@@ -117,7 +117,6 @@ def test_the_error_of_an_unknown_command_lists_the_commands():
         ("start -n 2", "-n; did you mean --workers?"),
         ("start --nnodes 2", "--nnodes; did you mean --hosts?"),
         ("status --name other", "--name; did you mean --cluster?"),
-        ("logs -n 5", "-n; see %tfcluster logs --help"),
         ("statsu", "no command 'statsu'; did you mean status?"),
         ("xyz", "no command 'xyz'; it has"),
         ("status --quick", "--quick; see %tfcluster status --help"),

@@ -45,13 +45,21 @@ def test_an_entry_says_what_it_means_and_what_to_do(name):
     assert len(meaning) > 40 and what_to_do
 
 
+def test_a_heading_is_what_a_user_sees_and_not_the_short_name_again():
+    titles = symptoms.titles()
+    assert list(titles) == list(symptoms.entries()) and len(set(titles.values())) == len(titles)
+    assert [name for name, title in titles.items() if len(title.split()) < 4 or name in title] == []
+
+
 def test_the_shell_prints_an_entry_or_the_names_or_the_closest_one(capsys):
     assert cli.main(["explain", "taskdied"]) == 0
-    assert capsys.readouterr().out.startswith("TaskDied\n\nThe process of a task")
+    assert capsys.readouterr().out.startswith(
+        "TaskDied: A worker died: killed by a signal, segmentation fault, exit\n\nThe process of a task"
+    )
     assert cli.main(["explain"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in listed] == list(symptoms.entries())
-    assert "port-in-use               Two tasks of one machine asked for the same port" in listed
+    assert "port-in-use               Address already in use" in listed
     assert cli.main(["explain", "unequal-colective"]) == 1
     assert "did you mean unequal-collective?" in capsys.readouterr().err
 

@@ -95,6 +95,13 @@ rows = {name: h5py.File(f"{name}.h5")[key].shape for name, key in
         [("results", "loss"), ("activations", "layer1"), ("scores", "score")]}
 assert rows == {"results": (6,), "activations": (1536, 1024), "scores": (4,)}, rows
 """,
+    "docs/keras-callbacks.md": """
+import os
+assert len(set(ended.values())) == 1 and ended["worker-0"][0] < 30, ended
+made = {"best.keras", "trained.keras", "epochs-worker-0.csv", "epochs-worker-1.csv", "epochs.csv", "saved", "tb"}
+assert made <= set(os.listdir()) and "backup" not in os.listdir()
+assert dict(rows) == {"worker-0": 3, "worker-1": 3} and sorted(os.listdir("tb")) == ["worker-0", "worker-1"]
+""",
     "docs/logdir.md": """
 import os
 assert sorted(os.listdir("runs/7/tb")) == ["worker-0", "worker-1"] and os.path.exists("runs/7/model.keras")

@@ -139,5 +139,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown word: a question with the closest known one, or ""."""
     import difflib  # 3 ms, for a message that is rare
 
-    closest = difflib.get_close_matches(word, known, 1)
+    closest = difflib.get_close_matches(word, known, 1, 0.7)  # 0.6 takes explode for reload
     return f"; did you mean {closest[0]}?" if closest else ""

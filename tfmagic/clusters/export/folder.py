@@ -10,13 +10,13 @@ import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from string import Template
 from typing import Any
 
-import tfmagic
-from tfmagic.clusters.export.program import TEMPLATES, Program
+from tfmagic.clusters.export.program import SETUP, TEMPLATES, Program
+from tfmagic.clusters.export.requirements import requirements, version_of
+from tfmagic.clusters.export.wheel import make_wheel
 from tfmagic.clusters.launch.cluster_options import ShapeOptions, values_in
 from tfmagic.clusters.launch.given_options import NO_OPTIONS, GivenOptions, other_than_default
 from tfmagic.errors import TfmagicError
@@ -30,6 +30,7 @@ _FILLED = (
     "run_local.sh", "job.sbatch", "Dockerfile", "compose.yaml", "job.yaml", "jobset.yaml", "trainjob.yaml",
     "rayjob.yaml",
 )  # fmt: skip
+_IMAGE = "# Only these files are in the image. Add those of yours that main.py reads.\n*\n"
 _EXECUTABLE = ("run_local.sh",)
 
 
@@ -72,15 +73,19 @@ def write_folder(
     Raises:
         TfmagicError: The folder has files of these names that no export has written. Nothing was written.
     """
-    texts = {"main.py": program.text, "requirements.txt": _requirements(program)}
-    values = _values(folder, shape, options)
-    texts |= {name: _template(name).substitute(values) for name in _FILLED}
-    data, modules = _data(program.names.data), _modules(program)
+    wheel, packed = make_wheel()
+    needed, missing = requirements(program, wheel)
+    modules = _modules(program)
     in_place = [name for name, file in modules.items() if _is_same(folder / name, file)]
     copies = {name: Path(file).read_bytes() for name, file in modules.items() if name not in in_place}
-    contents = {name: text.encode() for name, text in texts.items()} | data | copies
+    own = {"main.py": program.text, SETUP: program.setup, "requirements.txt": needed}
+    run = {name: text.encode() for name, text in own.items()} | _data(program.names.data) | {wheel: packed}
+    in_image = _IMAGE + "".join(f"!{name}\n" for name in (*run, *modules))
+    values = _values(folder, shape, options) | {"wheel": wheel}
+    texts = {name: _template(name).substitute(values) for name in _FILLED} | {".dockerignore": in_image}
+    contents = run | {name: text.encode() for name, text in texts.items()} | copies
     _write(folder, contents)
-    return Export(folder, (*contents, *in_place), program.left_out)
+    return Export(folder, (*contents, *in_place), (*program.left_out, *missing))
 
 
 def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -152,7 +157,10 @@ def _data(data: Mapping[str, dict[str, Any]]) -> dict[str, bytes]:
 
 def _modules(program: Program) -> dict[str, str]:
     """Return the files of the user's own modules that the program imports, with the packages around them."""
-    stamps = user_modules.stamps_of(user_modules.names_imported(program.text))
+    imported = user_modules.names_imported(program.text) - {
+        Path(SETUP).stem
+    }  # of a former export in this folder
+    stamps = user_modules.stamps_of(imported)
     names = {
         ".".join(parts[:n])
         for parts in (name.split(".") for name in stamps)
@@ -164,20 +172,6 @@ def _modules(program: Program) -> dict[str, str]:
             inner = "/__init__.py" if Path(file).name == "__init__.py" else ".py"
             found[name.replace(".", "/") + inner] = file
     return found
-
-
-def _requirements(program: Program) -> str:
-    """Return the packages that the program imports, in the versions of this process."""
-    imported = {name.partition(".")[0] for name in user_modules.names_imported(program.text)}
-    imported |= {
-        str(type(value).__module__).partition(".")[0] for value in program.names.data["data.pickle"].values()
-    }
-    imported = (imported | {"tensorflow", "keras"}) - ({"tfmagic"} if not program.needs_tfmagic else set())
-    packages = metadata.packages_distributions()
-    found = {package for module in imported for package in packages.get(module, ())}
-    if program.needs_tfmagic:
-        found.add("tfmagic")
-    return "".join(f"{name}=={metadata.version(name)}\n" for name in sorted(found, key=str.lower))
 
 
 # -- the values of the templates ---------------------------------------------------------------------
@@ -206,15 +200,17 @@ def _values(folder: Path, shape: ClusterShape, options: GivenOptions) -> dict[st
         "ends_with_chief": "true" if shape.ps else "false",
         "srun_options": " --wait=30" if shape.ps else "",  # ps and workers never end by themselves
         "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
-        "tfmagic": tfmagic.__version__,
-        "ray": _version("ray") or _RAY,
+        "ray": version_of("ray") or _RAY,
         "run_options": " ".join(asked.words),
         "role_counts": ",".join(f"{kind}={count}" for kind, count in counts.items()),
     }
     roles, services = _template("jobset-role.yaml"), _template("compose-service.yaml")
+    policy = _template("network-policy.yaml")
     spec = ClusterSpec(shape, {task: f"{task.name}:2222" for task in tasks})
     return {
         **values,
+        "policy_of_job": policy.substitute(values, label="batch.kubernetes.io/job-name").rstrip(),
+        "policy_of_jobset": policy.substitute(values, label="jobset.sigs.k8s.io/jobset-name").rstrip(),
         "replicated_jobs": "".join(
             roles.substitute(values, role=kind, role_count=count) for kind, count in counts.items()
         ).rstrip(),
@@ -222,10 +218,3 @@ def _values(folder: Path, shape: ClusterShape, options: GivenOptions) -> dict[st
             services.substitute(values, task=task.name, tf_config=spec.tf_config(task)) for task in tasks
         ).rstrip(),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""

@@ -1,4 +1,4 @@
-"""Write cells that have run as the text of main.py."""
+"""Write cells that have run as the text of main.py, and of task_setup.py, which it imports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from tfmagic.serialization.free_names import names_assigned, names_read
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FITS = re.compile(r"\.(fit|evaluate|predict)\(")
+SETUP = "task_setup.py"
+_SETUP_TITLE = '"""Set TF_CONFIG of this task, and prepare its process for main.py. Written by tfmagic."""'
 _JOIN = "outside_tasks.join()  # for current_task(), barrier(), and fit of Keras 3"
+_BEGINS = '"""Prepare this process. Return the name of its task, such as worker-0."""'
 _IMPORTS = {
     "data.npz": ("from pathlib import Path", "import numpy"),
     "data.pickle": ("from pathlib import Path", "import pickle"),
@@ -54,9 +57,14 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The text of main.py, and what lies beside it."""
+    """The text of main.py, and what lies beside it.
+
+    Attributes:
+        setup: The text of task_setup.py.
+    """
 
     text: str
+    setup: str
     names: NotebookNames
     needs_tfmagic: bool
     left_out: tuple[str, ...] = ()
@@ -95,11 +103,13 @@ def write_program(
     notes += [f"the value of {name}: set it in the environment" for name in secrets.variables.values()]
     body = [_section(cell, part.text, setup.shape) for cell, part in parts.items() if part.text.strip()]
     code = "\n".join([*names.imports, *names.sources, *body, *(i for p in parts.values() for i in p.imports)])
-    _check(names.problems | _secrets_of_modules(code, secrets))
+    own_name = {"task_setup": f"{SETUP} is a file of the export; rename your module"}
+    taken = own_name if own_name.keys() & user_modules.names_imported(code) else {}
+    _check(names.problems | _secrets_of_modules(code, secrets) | taken)
     needs_tfmagic = bool(re.search(r"\btfmagic\b", code)) or (
         setup.repairs_keras and bool(_FITS.search(code))
     )
-    text = _join(parts, names, body, setup, notes, needs_tfmagic)
+    text = _join(parts, names, body, setup, notes)
     try:
         compile(text, "main.py", "exec", dont_inherit=True)
     except SyntaxError as error:
@@ -107,7 +117,7 @@ def write_program(
             f"the cells are no program: {error.msg}{_place_of_error(parts)}; nothing was written. Put what "
             "awaits into an `async def`, and call that with asyncio.run(), or choose other cells with --cells"
         ) from None
-    return Program(text, names, needs_tfmagic, tuple(notes))
+    return Program(text, _setup_text(names, setup, needs_tfmagic), names, needs_tfmagic, tuple(notes))
 
 
 def _check(problems: Mapping[str, str]) -> None:
@@ -173,38 +183,48 @@ def _join(
     body: Sequence[str],
     setup: Setup,
     notes: Sequence[str],
-    needs_tfmagic: bool,
 ) -> str:
     """Return the text of main.py."""
-    types = [task.type for task in setup.shape.tasks]
-    roles = {kind: types.count(kind) for kind in ("chief", "ps", "evaluator") if kind in types}
-    needed = tuple(names.secrets.variables.values())
-    own_imports, functions = _read_templates(
-        "tf_config.py",
-        *(["check_environment.py"] if needed else []),
-        *(["serve.py"] if "ps" in roles else []),
-    )
     loads = [_load(file, found) for file, found in names.data.items() if found]
-    own_imports += [line for file, found in names.data.items() if found for line in _IMPORTS[file]]
-    if needs_tfmagic:
-        own_imports.append("from tfmagic.task import outside_tasks")
+    own_imports = [line for file, found in names.data.items() if found for line in _IMPORTS[file]]
+    own_imports.append("import task_setup")
     imports = [*own_imports, *names.imports, *(line for part in parts.values() for line in part.imports)]
     uses_task = any("if _TASK " in text for text in body)
     start = [
-        (f"check_environment({', '.join(map(repr, needed))})\n" if needed else "")
-        + f"_CONFIG = tf_config({roles!r})\nset_tf_config(_CONFIG)"
-        + ('\n_TASK = "{type}-{index}".format(**_CONFIG["task"])' if uses_task else "")
-        + (f"\n{_JOIN}" if needs_tfmagic else "")
-        + ("\nserve()" if "ps" in roles else ""),
+        f"{'_TASK = ' * uses_task}task_setup.begin()  # sets TF_CONFIG",
         *loads,
         "\n".join(names.constants),
         "display = print" if any(re.search(r"\bdisplay\(", text) for text in body) else "",
     ]
-    code = [*functions, *filter(None, start), *names.sources, *body]
+    code = [*filter(None, start), *names.sources, *body]
     left_out = ["", "Left out:", *(f"- {note}" for note in notes), ""] if notes else []
     docstring = "\n".join([setup.title, *left_out]).replace("\\", "\\\\").replace('"""', r"\"\"\"")
     head = [f'"""Written by tfmagic: {docstring}"""', *_sort_imports(imports, setup.environ)]
-    return _stack([*head, *code], {*functions, *names.sources})
+    return _stack([*head, *code], {*names.sources})
+
+
+def _setup_text(names: NotebookNames, setup: Setup, needs_tfmagic: bool) -> str:
+    """Return the text of task_setup.py."""
+    types = [task.type for task in setup.shape.tasks]
+    roles = {kind: types.count(kind) for kind in ("chief", "ps", "evaluator") if kind in types}
+    needed = tuple(names.secrets.variables.values())
+    imports, functions = _read_templates(
+        "tf_config.py",
+        *(["check_environment.py"] if needed else []),
+        *(["serve.py"] if "ps" in roles else []),
+    )
+    if needs_tfmagic:
+        imports.append("from tfmagic.task import outside_tasks")
+    steps = [
+        f"check_environment({', '.join(map(repr, needed))})" if needed else "",
+        f"config = tf_config({roles!r})",
+        "set_tf_config(config)",
+        _JOIN if needs_tfmagic else "",
+        "serve()" if "ps" in roles else "",
+        'return "{type}-{index}".format(**config["task"])',
+    ]
+    begin = "\n    ".join(["def begin() -> str:", _BEGINS, *filter(None, steps)])
+    return _stack([_SETUP_TITLE, *_sort_imports(imports, {}), begin, *functions], {begin, *functions})
 
 
 def _stack(parts: Sequence[str], definitions: Collection[str]) -> str:

@@ -78,7 +78,8 @@ def translate(cell: RanCell) -> Translated:
         edits.found.append((*edits.span(call), textwrap.indent(text, " " * call.col_offset).lstrip()))
     if shown is not None:
         start, end = edits.span(shown)
-        edits.found += [(start, start, "sys.displayhook("), (end, end, ")")]
+        parts = "()" if isinstance(shown, ast.Tuple) else ("", "")  # else each item were an argument
+        edits.found += [(start, start, f"sys.displayhook({parts[0]}"), (end, end, f"{parts[1]})")]
         result.imports.append("import sys")
     result.text = edits.apply().strip("\n")
     for module in ("os", "subprocess"):

@@ -7,19 +7,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
-
-from tfmagic.system.advice import did_you_mean
 
 DEFAULT_KEEP = "8h"
-_ELSEWHERE = {  # options of ipyparallel, torchrun, mpirun, horovodrun, Slurm and Docker
-    **dict.fromkeys(("n", "np", "nprocs", "nproc_per_node", "num_workers", "ntasks"), "--workers"),
-    **dict.fromkeys(("nnodes", "num_nodes", "N"), "--hosts"),
-    **dict.fromkeys(("name", "profile_dir", "cluster_id"), "--cluster"),
-    **dict.fromkeys(("e", "x"), "--env"),
-    **dict.fromkeys(("targets", "t", "block_on"), "--on"),
-    **dict.fromkeys(("noblock", "background", "async"), "--detach"),
-}
 PLACEMENTS = ("pack", "spread", "strict-spread")
 
 
@@ -89,15 +78,3 @@ def parse_variable(text: str) -> tuple[str, str]:
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
     return name, value
-
-
-def refuse_unknown(words: Iterable[str], parser: argparse.ArgumentParser) -> None:
-    """Call the parser's `error` for a word that looks like an option and is none of its options."""
-    for word in words:
-        name = word.partition("=")[0]
-        if re.match("--?[a-zA-Z]", name) and name not in parser._option_string_actions:
-            ours = _ELSEWHERE.get(name.lstrip("-").replace("-", "_"), "")
-            actions = parser._option_string_actions.items()
-            shown = [known for known, action in actions if action.help != argparse.SUPPRESS]
-            question = f"; did you mean {ours}?" if ours in shown else did_you_mean(name, shown)
-            parser.error(f"unrecognized arguments: {word}{question}")

@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any, NoReturn
 
 import tfmagic
-from tfmagic.clusters.launch.arguments import parse_count, parse_seconds, refuse_unknown
+from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
 from tfmagic.clusters.launch.given_options import add_options
+from tfmagic.frontends import mistyped
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, with_features
-from tfmagic.system.advice import did_you_mean, program_name
+from tfmagic.system.advice import program_name
 
 BAD_USAGE = 2
 MINUTES = 30.0  # of `tfmagic warm`
@@ -60,15 +61,32 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise SystemExit(0)
     if command not in PAGES:
         what = f"there is no command {command!r}" if command else "a command is missing"
-        what += did_you_mean(command, PAGES)
-        sys.stderr.write(f"{program}: {what}; it is one of {', '.join(PAGES)}\n{program} --help says more\n")
+        what += _question([command, *rest]) if command else ""
+        which = "" if "; " in what else f"; it is one of {', '.join(PAGES)}"
+        sys.stderr.write(f"{program}: {what}{which}\n{program} --help says more\n")
         raise SystemExit(BAD_USAGE)
     parser = make_parser(command)
     if command == "run":
         return read_run(parser, rest)
-    if command != "tfrecord":  # whose actions have parsers of their own
-        refuse_unknown(rest, parser)
-    return parser.parse_args(rest)
+    if command == "tfrecord":
+        return mistyped.read_action(rest, parser)
+    return mistyped.read(rest, parser)
+
+
+def _question(words: Sequence[str]) -> str:
+    """Return the end of a message about a command line whose first word is no command."""
+    command = words[0]
+    line = shlex.join([*program_name().split(), "run", *words])
+    if command.startswith("-"):
+        return f"; a command comes first, as in  {line}"
+    if os.path.isfile(command) or command.endswith(".py"):
+        return f"; did you mean  {line} ?"
+    from tfmagic.clusters.api.lines import COMMANDS
+    from tfmagic.frontends.notebook import whole  # takes its time, for a message that is rare
+
+    assert whole.COMMAND_MODULES
+    is_notebooks = command in COMMANDS
+    return f"; a notebook has it:  %tfcluster {command}" if is_notebooks else mistyped.command(command, PAGES)
 
 
 def make_parser(command: str) -> Parser:
@@ -176,8 +194,7 @@ def read_run(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
         is_old = ended or end > start
         own += rest[start:end] or ["--workers", "2"] * ended
         del rest[start : end + ended]
-    refuse_unknown(own, parser)
-    args = parser.parse_args(own)
+    args = mistyped.read(own, parser)
     if not rest or rest == ["-m"]:
         parser.error("-m needs the name of a module" if rest else "a script is missing")
     args.new_form = shlex.join([*program_name().split(), "run", *own, *rest]) if is_old else ""

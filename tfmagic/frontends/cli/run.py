@@ -36,6 +36,7 @@ from tfmagic.clusters.one_shot_tasks import OneShotTasks
 from tfmagic.errors import ClusterSpecError, LaunchError, TfmagicError
 from tfmagic.failures import stacks
 from tfmagic.failures.deaths import describe_end
+from tfmagic.frontends import mistyped
 from tfmagic.frontends.cli.outlet import Outlet, outlets
 from tfmagic.frontends.cli.parsers import BAD_USAGE
 from tfmagic.frontends.cli.printer import Printer, say
@@ -78,7 +79,8 @@ def again(target: str, is_module: bool) -> str:
 def main(args: argparse.Namespace) -> int:
     """Run the script. Return the exit code."""
     if problem := find_problem(args.target, args.is_module):
-        return _refuse(args, *problem)
+        code, why = problem
+        return _refuse(args, code, why + mistyped.script(args.target, args.parser))
     if args.new_form:
         say(f"from 0.2 on all words after the script are the script's own; write:  {args.new_form}")
     leave_own_folder()

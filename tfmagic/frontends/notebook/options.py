@@ -21,12 +21,13 @@ import tfmagic
 from tfmagic.clusters.api.lines import COMMANDS, Option, flag, option
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
-from tfmagic.clusters.launch.arguments import parse_seconds, refuse_unknown
+from tfmagic.clusters.launch.arguments import parse_seconds
 from tfmagic.clusters.launch.given_options import GivenOptions, add_options, given_options
 from tfmagic.errors import ClusterSpecError
+from tfmagic.frontends import mistyped
 from tfmagic.frontends.notebook.comparison import Value, parse_axis
 from tfmagic.protocol.cluster_spec import check_name
-from tfmagic.system.advice import DEFAULT_CLUSTER, did_you_mean
+from tfmagic.system.advice import DEFAULT_CLUSTER
 
 DEFAULT_NAME = DEFAULT_CLUSTER
 VIEWS = ("auto", "widget", "html", "text", "quiet")
@@ -75,8 +76,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"cannot read the options: {error}")
         if "--help" in words or "-h" in words:
             raise HelpShown(self.format_help())
-        refuse_unknown(words, self)
-        found = self.parse_args(words)
+        found = mistyped.read(words, self)
         given = {action.dest: getattr(found, action.dest) for action in self._own}
         return {**given, "shape": given_options(found, self)} if self._has_shape else given
 
@@ -180,6 +180,8 @@ def cell_parser() -> Parser:
 def parse_cell_line(line: str) -> CellLine:
     """Return the options of a ``%%tfcluster`` line; raises as `Parser.read`."""
     parser, own = cell_parser(), {field.name for field in fields(CellLine)}
+    if (first := line.partition(" ")[0]) in COMMANDS:
+        parser.error(f"unrecognized arguments: {first}; a command is a line of its own:  %tfcluster {line}")
     given = {name: value for name, value in parser.read(line).items() if value is not None}
     run = {name: given.pop(name) for name in given.keys() - own}
     names = {name.strip("-").replace("-", "_") for each in features.installed() for name in each.options}
@@ -216,14 +218,26 @@ def line_parser(name: str) -> Parser:
 def parse_line(line: str) -> tuple[str, dict[str, Any]]:
     """Return the command of a ``%tfcluster`` line, and its options; raises as `Parser.read`."""
     name, _, rest = line.strip().partition(" ")
+    if name == "help":
+        name, rest = rest.strip(), "--help"
     if name in ("", "--help", "-h"):
         raise HelpShown(overview())
     if name in ("--version", "-V"):
         raise HelpShown(f"tfmagic {tfmagic.__version__}")
     if name not in COMMANDS:
-        question = did_you_mean(name, COMMANDS)
-        raise UsageError(f"%tfcluster has no command {name!r}{question}; it has {', '.join(COMMANDS)}")
+        which = _question(line.strip(), name) or f"; it has {', '.join(COMMANDS)}"
+        raise UsageError(f"%tfcluster has no command {name!r}{which}; see %tfcluster --help")
     return name, line_parser(name).read(rest)
+
+
+def _question(line: str, command: str) -> str:
+    """Return the end of a message about a line whose first word is no command."""
+    if command.startswith("-"):
+        return f"; a command comes first, as in  %tfcluster start {line}"
+    from tfmagic.frontends.cli.pages import PAGES
+
+    is_shells = command in PAGES
+    return f"; a shell has it:  !tfmagic {line}" if is_shells else mistyped.command(command, COMMANDS)
 
 
 def overview() -> str:

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Run main.py on this machine: one process for each of the tasks $tasks.
 # Ends with $chief, or when a task fails, with its exit code. PYTHON chooses the interpreter.
+# What main.py writes comes into this folder. Its ports are of 127.0.0.1.
 cd "$$(dirname "$$0")" || exit 1
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then
     echo "run_local.sh needs bash 5.1 or newer, and this is $$BASH_VERSION" >&2
