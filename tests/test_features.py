@@ -68,6 +68,8 @@ def words_of(path):
                 func=ast.Name(id="Step"), args=[ast.Constant(value="install"), ast.Constant(value)]
             ):
                 packages.add(value)
+            case ast.Assign(targets=[ast.Name(id="_WITHOUT_IMPORT")], value=ast.Dict(keys=names)):
+                packages |= {name.value for name in names if isinstance(name, ast.Constant)}
     return found - packages
 
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tfmagic.system.advice import did_you_mean
 
 Words = Mapping[str, tuple[str, ...]]
+NO_WORDS: Words = {}
 
 OPTIONS: Words = {  # without leading dashes, and with _ instead of -
     "--workers": (
@@ -68,7 +69,6 @@ COMMANDS: Words = {
     "all": ("autopx",),
     "pause": ("suspend", "freeze"),
     "resume": ("unpause", "continue", "cont"),
-    "debug": ("pdb", "pm"),
     "doctor": ("check", "test", "env", "diagnose", "health"),
     "wait": ("join", "result", "pxresult"),
     "timeline": ("trace",),
@@ -118,9 +118,13 @@ def script(word: str, parser: argparse.ArgumentParser) -> str:
     return _positional(word, False, parser)
 
 
-def command(word: str, known: Collection[str]) -> str:
-    """Return the end of a message about an unknown command: a question with ours, or ""."""
-    return _question(word.lower(), word, COMMANDS, [*known, "--version"])
+def command(word: str, known: Collection[str], elsewhere: Words = NO_WORDS) -> str:
+    """Return the end of a message about an unknown command: a question with ours, or "".
+
+    Args:
+        elsewhere: What other tools call commands that are not in our table.
+    """
+    return _question(word.lower(), word, {**COMMANDS, **elsewhere}, [*known, "--version"])
 
 
 def _option(name: str, parser: argparse.ArgumentParser) -> str:

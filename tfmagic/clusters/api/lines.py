@@ -32,6 +32,7 @@ class LineCommand(NamedTuple):
     summary: str
     options: tuple[Option, ...]
     run: Run
+    elsewhere: tuple[str, ...] = ()  # what other tools call it
 
 
 COMMANDS: dict[str, LineCommand] = {}  # filled by `line_command`
@@ -56,11 +57,14 @@ def flag(name: str, help_text: str, **how: Any) -> Option:
 ON = option("--on", "SELECTOR", "tasks, by selector")
 
 
-def line_command(name: str, summary: str, *options: Option, after: str = "") -> Callable[[Run], Run]:
+def line_command(
+    name: str, summary: str, *options: Option, after: str = "", elsewhere: tuple[str, ...] = ()
+) -> Callable[[Run], Run]:
     """Add a function to `COMMANDS`.
 
     Args:
         after: The command that it follows in lists; by default it is the last one.
+        elsewhere: What other tools call it: who types that is asked whether this command is meant.
     """
 
     def add(run: Run) -> Run:
@@ -68,7 +72,9 @@ def line_command(name: str, summary: str, *options: Option, after: str = "") -> 
         found, names = list(COMMANDS.items()), list(COMMANDS)
         place = names.index(after) + 1 if after in names else len(names)
         COMMANDS.clear()
-        COMMANDS.update([*found[:place], (name, LineCommand(summary, options, run)), *found[place:]])
+        COMMANDS.update(
+            [*found[:place], (name, LineCommand(summary, options, run, elsewhere)), *found[place:]]
+        )
         return run
 
     return add

@@ -236,8 +236,10 @@ def _question(line: str, command: str) -> str:
         return f"; a command comes first, as in  %tfcluster start {line}"
     from tfmagic.frontends.cli.pages import PAGES
 
-    is_shells = command in PAGES
-    return f"; a shell has it:  !tfmagic {line}" if is_shells else mistyped.command(command, COMMANDS)
+    if command in PAGES:
+        return f"; a shell has it:  !tfmagic {line}"
+    elsewhere = {name: each.elsewhere for name, each in COMMANDS.items() if each.elsewhere}
+    return mistyped.command(command, COMMANDS, elsewhere)
 
 
 def overview() -> str:
