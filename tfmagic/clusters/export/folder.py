@@ -157,9 +157,8 @@ def _data(data: Mapping[str, dict[str, Any]]) -> dict[str, bytes]:
 
 def _modules(program: Program) -> dict[str, str]:
     """Return the files of the user's own modules that the program imports, with the packages around them."""
-    imported = user_modules.names_imported(program.text) - {
-        Path(SETUP).stem
-    }  # of a former export in this folder
+    of_export = {Path(SETUP).stem}  # a former export has left one in this folder
+    imported = user_modules.names_imported(program.text) - of_export
     stamps = user_modules.stamps_of(imported)
     names = {
         ".".join(parts[:n])
