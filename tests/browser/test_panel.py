@@ -646,7 +646,7 @@ def test_the_saved_notebook_reads_untrusted_and_converted(alone, lab, browser):
     )
     expect(alone.shown.get_by_text("begun on worker-0")).to_be_visible()
     tinted = alone.shown.locator("div", has_text="2 of 2 done").last
-    expect(tinted).to_have_css("background-color", "rgba(128, 128, 128, 0.09)")
+    expect(tinted).to_have_css("background-color", "rgba(128, 128, 128, 0.07)")
     head = alone.shown.locator("summary", has_text="worker-0")
     head.click()
     expect(alone.shown.get_by_text("begun on worker-0")).not_to_be_visible()

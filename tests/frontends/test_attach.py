@@ -73,7 +73,7 @@ def test_a_cell_whose_kernel_died_during_its_run_is_shown_as_far_as_it_got(shown
         "[worker-0]:    so far\ntfmagic: the kernel ended while the cell ran, and the tasks with it" in text
     )
     assert "1 stopped" in html_of(outputs) and "running" not in html_of(outputs)
-    (seconds,) = re.findall(r"· ([\d.]+) s ·", html_of(outputs))
+    (seconds,) = re.findall(r">· ([\d.]+) s<", html_of(outputs))
     assert 0 < float(seconds) < most_s + 0.5, "the time that has passed since is no part of it"
     assert re.search(r"\[5\] .* ended with its kernel", other.text("%tfcluster attach --all"))
 

@@ -16,7 +16,8 @@ def test_the_quickstart_trains_to_over_95_percent_on_equal_replicas(lessons, tmp
     (result,) = [o for o in outputs(notebook, "min(accuracy.values()) > 0.95") if "data" in o]
     assert "worker-1" in result.data["text/plain"] and "<table>" in result.data["text/html"]
     table = [o for o in outputs(notebook, "--compare") if "data" in o][-1]
-    assert [line.split()[0] for line in table.data["text/plain"].splitlines()] == ["workers", "1", "2"]
+    *rows, said = table.data["text/plain"].splitlines()
+    assert [row.split()[0] for row in rows] == ["workers", "1", "2"] and "the first step" in said
     error = outputs(notebook, "bad data")[-1]
     assert (error.ename, error.evalue.splitlines()[0]) == ("ValueError", "worker-1 has bad data")
     assert "worker-1 has bad data" in "\n".join(error.traceback)
