@@ -29,7 +29,6 @@ OPTIONS: Words = {  # without leading dashes, and with _ instead of -
     "--cpus-per-task": ("c", "cpus", "num_cpus"),
     "--gpus-per-task": ("gpus", "num_gpus", "gpus_per_node", "gres"),
     "--auto-restart": ("max_restarts", "restarts", "max_retries", "retries"),
-    "--nice": ("niceness", "priority"),
     "--on": ("targets", "target", "t", "block_on", "ranks", "task", "tasks", "w", "nodelist"),
     "--out": ("o", "output", "result", "results"),
     "--detach": ("noblock", "no_wait", "nowait", "background", "bg", "async", "d", "daemonize", "daemon"),
