@@ -124,7 +124,7 @@ def test_costly_looks_are_rare_above_all_between_cells(state_dir):
     )
     made._take_samples = look_long
     made._last_look -= 10  # so that one is due
-    made._step()
+    made._step(0.0)
     assert made._look_at() - made._last_look >= spent_s / 0.005 * 0.9
     made._cells[1] = RunningCell(CellRequested(1, {A: RunCell(1)}), {})
     assert spent_s / 0.03 * 0.9 <= made._look_at() - made._last_look < spent_s / 0.005 * 0.9

@@ -4,8 +4,9 @@
     backend ────── wait, then take_events ─→ events ─┴→ apply → state → decide → actions → backend
                                                                           └→ FinishCell → RunningCell.finish
 
-Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. The loop
-unpickles nothing of the user's and displays nothing. Other threads read `state`, which is immutable.
+Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. While it rests, a thread
+that waits for a cell runs the loop (`tfmagic.supervisor.turn`). The loop unpickles nothing of the user's and
+displays nothing. Other threads read `state`, which is immutable.
 
 No single action, listener or callback ends a cluster. A launch that raises is a lost task, a cell that cannot
 be sent has failed, and the traceback of anything else is printed once.
@@ -44,6 +45,7 @@ from tfmagic.supervisor.state import (
     Send,
     Signal,
 )
+from tfmagic.supervisor.turn import REST_S, Turn, may_drive
 from tfmagic.system import memory
 from tfmagic.system.usage import Sampler, Usage
 
@@ -113,7 +115,8 @@ class Supervisor:
         defects = DefectReports()
         self._call, self._report_defect = defects.call, defects.report
         self._sampler: Sampler[Hashable] = Sampler()
-        self._last_look, self._look_cost_s = self._clock(), 0.0
+        self._last_look, self._look_cost_s, self._may_rest = self._clock(), 0.0, False
+        self._turn = Turn(backend.wake)
         self._wake_at: float | None = None
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
@@ -135,14 +138,24 @@ class Supervisor:
         """Hand an event that the user caused to the loop."""
         if not self.ended:
             self._mailbox.append(event)
+            self._turn.end_rest()
             self.backend.wake()
 
-    def run_cell(self, cell: RunningCell) -> None:
-        """Start a cell, or queue it if earlier ones need its tasks."""
+    def run_cell(self, cell: RunningCell, waits: bool = False) -> None:
+        """Start a cell, or queue it if earlier ones need its tasks. With `waits`, `wait_cell` follows."""
         self._cells[cell.request.cell] = cell
-        self.ask(cell.request)
+        if not (waits and may_drive() and self._turn.run_here(self._step, 0.0, cell.request)):
+            self.ask(cell.request)
         if self.ended:  # the loop has not seen it
             cell.finish(None)
+
+    def wait_cell(self, cell: RunningCell, timeout_s: float) -> bool:
+        """Wait until a cell has ended; return False if the time has passed. See `tfmagic.supervisor.turn`."""
+        cell.is_awaited, until = True, self._clock() + timeout_s
+        drives = self._turn.is_resting and may_drive()
+        while not (has_ended := cell.done.is_set()) and drives and self._clock() < until:
+            drives = self._turn.run_here(self._step, until)
+        return has_ended or cell.done.wait(max(until - self._clock(), 0))
 
     def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0, insists: bool = False) -> None:
         """Interrupt every unfinished cell, or this one; with `tasks`, only on these.
@@ -195,7 +208,10 @@ class Supervisor:
         try:
             self._decide([])
             while not lifecycle.is_over(self.state, self._clock()):
-                self._step()
+                self._step(float("inf"))
+                if self._may_rest and not self._cells and self._wake_at is None:
+                    self._may_rest = False
+                    self._turn.rest(self._is_needed)
         except BaseException as error:  # a bug here must leave no thread waiting
             self.crashed = error
         finally:
@@ -210,14 +226,15 @@ class Supervisor:
                 self._call(callback)
             self._call(self._observer, self)
 
-    def _step(self) -> None:
-        """Wait for events, and do what they demand."""
+    def _step(self, until: float, *arrived_here: events.Event) -> None:
+        """Wait for events, at most until that time, and do what they and these demand."""
         look_at, began = self._look_at(), 0.0
-        due = look_at if self._wake_at is None else min(look_at, self._wake_at)
+        due = min(look_at, until, look_at if self._wake_at is None else self._wake_at)
         self.backend.wait(max(due - self._clock(), 0))
         arrived = list(self.backend.take_events())
         while self._mailbox:
             arrived.append(self._mailbox.popleft())
+        arrived += arrived_here
         if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
             began = time.thread_time()
             arrived.append(self._look())
@@ -226,6 +243,11 @@ class Supervisor:
             self._call(self._observer, self)
         if began:
             self._look_cost_s = time.thread_time() - began
+
+    def _is_needed(self) -> bool:
+        """Check whether the own thread must go on, since a cell lasts, or waits for nobody."""
+        begun = [cell.requested_at for cell in list(self._cells.values())]
+        return bool(self._mailbox) or min(begun, default=self._clock()) < self._clock() - REST_S
 
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
@@ -347,7 +369,9 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     self._restore_folder()
                 self.cells_ended += 1
-                self._cells.pop(outcome.number).finish(outcome)
+                cell = self._cells.pop(outcome.number)
+                self._may_rest = cell.is_awaited
+                cell.finish(outcome)
             case _:
                 assert_never(action)
 
