@@ -926,7 +926,7 @@ def test_a_compressed_file_of_records_is_gone_when_it_is_asked_about(cluster_of_
 
 
 def test_a_task_gets_no_row_of_a_batch(cluster_of_module):
-    """oneDNN's convolutions refuse an empty batch on processors with AVX-512, and take it on others."""
+    """Whether a convolution takes an empty batch depends on the processor: it does with AVX2 alone."""
 
     def train(is_distributed):
         import contextlib
