@@ -298,7 +298,10 @@ def test_progress_and_end_are_read_out_politely(running):
     expect(told).not_to_contain_text("interrupted")  # of an earlier test: it is gone soon
     running.shown.get_by_role("button", name="Interrupt", exact=True).press("Enter")
     expect(told).to_contain_text(re.compile(r"Cell \d+ is over: interrupted"))  # also when the panel has gone
+    number = re.search(r"Cell (\d+) is over: interrupted", told.inner_text())[1]
     running.notebook.wait_until_ended(1)
+    prompt = running.page.locator(".jp-Notebook .jp-Cell").nth(1).locator(".jp-InputArea .jp-InputPrompt")
+    expect(prompt).to_have_text(f"[{number}]:")
     expect(running.shown.locator(".tfm-root")).to_have_count(0)
     # by words, too: the sign and its colour are those of other ends
     expect(running.shown.get_by_text("0 of 2 done, interrupted")).to_be_visible()
