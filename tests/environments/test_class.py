@@ -65,7 +65,11 @@ def grade_with_nbgrader(folder, lesson, more_students=()):
     released = folder / "release" / lesson / f"{lesson}.ipynb"
     text = released.read_text()
     assert "Solution of" not in text and "HIDDEN" not in text and "was it replaced" not in text
-    students = {"open": {}, "right": {"solved": folder / "solved" / released.name}, **dict(more_students)}
+    students = {
+        "open": {},
+        "right": {"solved": folder.with_name(f"{folder.name}-solved") / released.name},
+        **dict(more_students),
+    }
     for student, how in students.items():
         submit(released, folder / "submitted" / student / lesson / released.name, **how)
     call(folder, "nbgrader autograde", **{"04-sharding": lesson})
@@ -82,7 +86,10 @@ def grade_with_otter(folder, lesson):
     place, found, most = folder / lesson, {}, set()
     assert "Solution of" not in (place / f"{lesson}.ipynb").read_text()
     call(place, "otter generate")
-    for student, solved in (("open", None), ("right", folder / "solved" / f"{lesson}.ipynb")):
+    for student, solved in (
+        ("open", None),
+        ("right", folder.with_name(f"{folder.name}-solved") / f"{lesson}.ipynb"),
+    ):
         submitted = place / student / f"{lesson}.ipynb"
         submit(place / submitted.name, submitted, solved=solved)
         call(place, "otter run", SUBMISSION=f"{student}/{lesson}")

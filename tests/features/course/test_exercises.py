@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
@@ -191,8 +192,9 @@ def test_the_lessons_are_copied_and_replace_nothing(tmp_path, capsys):
 def test_a_class_is_made_once_and_has_no_solutions(tmp_path, capsys, kind):
     folder = tmp_path / "class"
     assert main(["course", "--format", kind, str(folder)]) == 0
-    made = sorted(folder.rglob("*.ipynb"))
-    handed_out = [path for path in made if path.parent.name != "solved"]
+    handed_out = sorted(folder.rglob("*.ipynb"))
+    made = [*handed_out, *sorted((tmp_path / "class-solved").rglob("*.ipynb"))]
+    assert len(made) == 2 * len(handed_out)
     assert {path.name for path in handed_out} == {path.name for path in course.lesson_files()}
     for path in made:
         notebook = nbformat.read(path, as_version=4)
@@ -201,11 +203,15 @@ def test_a_class_is_made_once_and_has_no_solutions(tmp_path, capsys, kind):
         for name in re.findall(r"\]\((\w+\.svg)\)", str(notebook)):
             assert (path.parent / name).exists(), f"{path.name}: {name}"
         assert bool(classroom.solutions(notebook)) != is_open
+        assert not is_open or "folded" not in str(notebook), "it has no folded solution"
         numbers = [cell.metadata[kind] for cell in notebook.cells if kind in cell.metadata]
         assert (2 <= len(numbers) <= 3) == is_open
         assert ("timeout_s = " in str(notebook)) == is_open
     assert main(["course", "--format", kind, str(folder)]) == 1
     assert "exists" in capsys.readouterr().err
+    shutil.rmtree(folder)
+    assert main(["course", "--format", kind, str(folder)]) == 1
+    assert "class-solved" in capsys.readouterr().err and not folder.exists()
     with pytest.raises(SystemExit):
         main(["course", "--with-outputs", "--format", kind, str(tmp_path / "other")])
 

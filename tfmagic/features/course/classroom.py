@@ -2,7 +2,7 @@
 
     nbgrader   source/NAME/NAME.ipynb: each check is a graded cell, which raises; nbgrader_config.py
     otter      NAME/NAME.ipynb and NAME/tests/NUMBER.py, which reads what the check has said
-    both       solved/NAME.ipynb: the right answers, for the teacher
+    both       FOLDER-solved/NAME.ipynb: the right answers, for the teacher, outside of where submissions run
 
 Hidden tests read the answer again, and give wrong answers and an empty notebook to the check: one that takes
 them was replaced by the student.
@@ -19,6 +19,7 @@ from tfmagic.features.course.slides import make_slides
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 _CHECK = re.compile(r'tfmagic\.course\.check\("(\d+\.\d)"\)')
 _TIMEOUT_S = 25  # below the 30 s after which nbgrader interrupts a cell
+_FOLDED = "; the folded line below each check has a solution"  # of lesson 1, for those who learn alone
 _HIDDEN = """\
 assert not tfmagic.course.find_fault("{number}", {namespace}), "the answer is wrong: was its check replaced?"
 for answer in {wrong!r}:
@@ -58,6 +59,7 @@ def make_nbgrader(folder: Path) -> str:
         FileExistsError: There is one already.
         OSError: The folder cannot be written.
     """
+    solved = _make_folder_of_answers(folder)
     (folder / "source").mkdir(parents=True)
     for path in lesson_files():
         place = folder / "source" / path.stem
@@ -65,7 +67,7 @@ def make_nbgrader(folder: Path) -> str:
         write(place / path.name, _assignment(path, _graded_cell))
         copy_beside(place, [path])
     (folder / "nbgrader_config.py").write_text(_NBGRADER_CONFIG.format(timeout_s=_TIMEOUT_S))
-    _write_solved(folder)
+    _write_solved(solved)
     return (
         f"{folder} is a course of nbgrader. In this folder, for each lesson:\n\n"
         f"    nbgrader generate_assignment {lesson_files()[0].stem}\n"
@@ -76,7 +78,8 @@ def make_otter(folder: Path) -> str:
     """Make assignments of otter-grader in a folder; return what to do next. Raises as `make_nbgrader`."""
     from tfmagic import __version__
 
-    (folder / "solved").mkdir(parents=True)
+    solved = _make_folder_of_answers(folder)
+    folder.mkdir()
     for path in lesson_files():
         place = folder / path.stem
         (place / "tests").mkdir(parents=True)
@@ -88,7 +91,7 @@ def make_otter(folder: Path) -> str:
             indented = "".join(f"    {line}\n" for line in hidden.splitlines())
             test = _OTTER_TEST.format(number=number, hidden=indented)
             (place / "tests" / f"{number}.py").write_text(test, "utf-8")
-    _write_solved(folder)
+    _write_solved(solved)
     return (
         f"{folder} has a folder for each lesson: give its notebook to the class, and in the folder make the "
         "grader:\n\n    otter generate -t tests --no-environment\n"
@@ -134,6 +137,7 @@ def _assignment(path: Path, grade: Callable[[Notebook, str, list[str]], None]) -
     wrong = wrong_answers(notebook)
     notebook["cells"] = [cell for cell in notebook["cells"] if "solution" not in _ours(cell)]
     for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"]).replace(_FOLDED, "")
         if "set-up" in cell["metadata"].get("tags", ()):
             cell["source"] = "".join(cell["source"]) + f"\n%config TFCluster.timeout_s = {_TIMEOUT_S}"
         elif match := _CHECK.fullmatch("".join(cell["source"])):
@@ -161,14 +165,23 @@ def _tested_cell(cell: Notebook, number: str, wrong: list[str]) -> None:
     cell["metadata"]["otter"] = {"tests": [number]}
 
 
-def _write_solved(folder: Path) -> None:
+def _make_folder_of_answers(folder: Path) -> Path:
+    """Make the folder of the right answers beside that of a class, which must be new."""
+    solved = folder.absolute().with_name(f"{folder.absolute().name}-solved")
+    for path in (folder, solved):
+        if path.exists():
+            raise FileExistsError(f"{path} exists; choose another folder")
+    solved.mkdir(parents=True)
+    return solved
+
+
+def _write_solved(solved: Path) -> None:
     """Write each lesson with the right answers in its cells."""
-    (folder / "solved").mkdir(exist_ok=True)
-    copy_beside(folder / "solved", lesson_files())
+    copy_beside(solved, lesson_files())
     for path in lesson_files():
         notebook = without_outputs(read(path))
         right = solutions(notebook)
         for cell in notebook["cells"]:
             if number := _ours(cell).get("exercise"):
                 cell["source"] = right[number]
-        write(folder / "solved" / path.name, notebook)
+        write(solved / path.name, notebook)

@@ -31,7 +31,7 @@ Nothing that is in the folder is replaced.
 
 With --format the lessons become assignments of a class, without solutions: each check
 gives a point. For nbgrader they are in DIR/source, with a configuration; for otter-grader
-each has a folder with its tests. DIR/solved has the right answers, for the teacher.
+each has a folder with its tests. DIR-solved has the right answers, for the teacher.
 --format slides makes slides of them, which show an output one key press after its code.""",
         (
             ("course clusters", "make the folder clusters with the lessons"),
