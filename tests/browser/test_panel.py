@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import nbformat
+import psutil
 import pytest
 from conftest import wait_until
 from pages import write_notebook
@@ -270,6 +271,13 @@ def text_saved(book):
     return "\n".join(o.data["text/plain"] for o in outputs if "text/html" in o.get("data", {}))
 
 
+def text_of_html(book):
+    """Return the html that the saved notebook has of the cell."""
+    return "".join(
+        o.data["text/html"] for o in book.save().cells[1].outputs if "text/html" in o.get("data", {})
+    )
+
+
 def last_step(text):
     return int(re.findall(r"step (\d+)", text)[-1])
 
@@ -393,6 +401,65 @@ def test_the_form_stands_where_the_panel_stood(alone):
     assert alone.page.viewport_size == tall
     moved = {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
     assert all(abs(x) <= 4 and abs(y) <= 20 for x, y in moved.values()), moved
+
+
+def test_merged_open_log_and_the_curve_of_the_cpu_stay_in_the_form(alone):
+    curves = alone.shown.locator(".tfm-usage path[d^=M]")
+    expect(curves).to_have_count(2)  # after two seconds
+    curve = alone.shown.locator(".tfm-usage svg").first
+    alone.shown.get_by_role("switch", name="Merged").click()
+    alone.shown.get_by_role("searchbox", name="Filter lines").fill("/begun|same/")
+    logs = [button(alone, f"Open log of worker-{index}") for index in (0, 1)]
+    at = [*(log.bounding_box() for log in logs), curve.bounding_box()]
+    alone.flag.touch()
+    alone.wait_until_ended(1)
+    expect(alone.shown.locator(".tfm-root")).to_have_count(0)
+    merged = alone.shown.get_by_role("log", name="Output of all tasks, merged")
+    rows = merged.locator(".tfm-row:visible:not(.tfm-remark)")
+    wanted = ["[worker-0,1]: the same everywhere×2"]
+    expect(rows.filter(has_text="same")).to_have_text(wanted)
+    expect(rows.filter(has_text="begun")).to_have_count(2)
+    expect(rows).to_have_count(3)
+    curves = alone.shown.locator("summary img[title^='CPU in its last']")
+    expect(curves).to_have_count(2)
+    assert curves.first.evaluate("image => image.naturalWidth") == 60
+    now = [*(log.bounding_box() for log in logs), curves.first.bounding_box()]
+    moved = [abs(a[side] - b[side]) for a, b in zip(at, now, strict=True) for side in ("x", "width")]
+    assert max(moved) <= 30, moved
+    with alone.page.context.expect_page() as opened:
+        logs[1].click()
+    expect(opened.value.locator("body")).to_contain_text("begun on worker-1")
+    expect(opened.value.locator("body")).to_contain_text("worker-1.log")
+    switch = alone.shown.get_by_role("switch", name="Merged")
+    expect(switch).to_be_checked()
+    expect(alone.shown.get_by_role("group", name="Output of worker-0")).not_to_be_visible()
+    switch.press("Space")
+    expect(merged).not_to_be_visible()
+    expect(alone.shown.locator("pre", has_text="begun on worker-0")).to_be_visible()
+    assert "tfm-spark" in text_of_html(alone), "it is in the saved notebook, too"
+
+
+def test_a_form_whose_kernel_has_gone_opens_no_log(alone):
+    expect(alone.shown.locator(".tfm-live")).to_be_visible()
+    alone.flag.touch()
+    alone.wait_until_ended(1)
+    expect(alone.shown.locator(".tfm-root")).to_have_count(0)
+    expect(button(alone, "Open log of worker-0")).to_be_visible()
+    kernel = psutil.Process(alone.kernel_pid)
+    kernel.suspend()
+    with alone.page.context.expect_page() as opened:
+        button(alone, "Open log of worker-0").click()
+    body = opened.value.locator("body")
+    expect(body).to_contain_text(
+        re.compile("no answer: the kernel is busy or has ended. The log is in /.*/runs/")
+    )
+    kernel.resume()
+    expect(body).to_contain_text("begun on worker-0")
+    expect(body).not_to_contain_text("no answer")
+    alone.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    expect(button(alone, "Open log of worker-0")).to_have_count(0)
+    expect(alone.shown.get_by_role("switch", name="Merged")).to_be_visible()  # needs no kernel
+    expect(alone.shown.get_by_text(re.compile(r"^logs: .*/runs/"))).to_be_visible()
 
 
 def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, flag):

@@ -107,11 +107,11 @@ class PanelView:
     def finish(self, cell: CellState | None) -> None:
         """Replace the live display by the static form."""
         live = self._live
-        record = self._saved.record(cell, self._model.open_names)
+        record = self._saved.record(cell)
         try:
             if live is not None:
                 self._answer(live)
-                record = replace(record, open=self._model.open_names)
+                record = self._model.complete(record)
                 live.send(self._model.look(record))
         finally:
             self._model.close()

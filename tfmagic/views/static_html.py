@@ -137,14 +137,21 @@ def values_html(values: Sequence[ValueRow], room: int) -> str:
     return f'<div style="{_RULE};padding:6px 12px;overflow:auto">{table}</div>' if rows else ""
 
 
-def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool) -> str:
-    """Return a task's panel with its failure and its log; `lines` is the number of lines it wrote."""
+def task_html(
+    task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool, curve: str = ""
+) -> str:
+    """Return a task's panel with its failure and its log.
+
+    Args:
+        lines: The number of lines that it wrote.
+        curve: The image of its CPU.
+    """
     facts = " · ".join(filter(None, (task.host, task.note)))
     head = (
         f'<summary style="padding:3px 12px 3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
         f"{_badge(palette.tone_of(task.state), task.state)} "
         f'<span style="{_FAINT}">{_esc(facts)}</span>{" · " * bool(facts and task.seconds)}'
-        f'<span style="{_FAINT}">{words.took(task)}</span></summary>'
+        f'<span>{curve} <span style="{_FAINT}">{words.took(task)}</span></span></summary>'
     )
     count = f'<div class="tfm-count" style="{_COUNT}">{f"{lines:,} lines" if lines > 1 else ""}</div>'
     body = f"{count}{error_html(task.error)}{_log_html(task.task, items, fold_noise)}"
