@@ -383,6 +383,33 @@ def test_a_hint_is_a_bar_in_panel_and_form_and_is_read_out(open_notebook, flag):
     assert "hint" not in book.shown.locator("pre").first.inner_text()
 
 
+def test_hints_that_do_not_fit_into_the_form_are_named_with_where_they_stand(open_notebook):
+    cell = (
+        "%%tfcluster\nfrom tfmagic.task.tensorflow import notices\n"
+        "for n in range(30):\n    notices.hint_once(f'trap-{n}', f'{n}. ' + 'word ' * 300)"
+    )
+    load = LOAD.replace("\n", "\n%config TFCluster.saved_bytes = 30_000\n")
+    book = open_notebook("hints.ipynb", load, cell, "")
+    book.run(0)
+    book.run(1)
+    form = book.output(1).locator(".tfm-form")
+    expect(form.get_by_text("30 hints")).to_be_visible()
+    notes = form.get_by_role("note")
+    shown = notes.count() - 1
+    assert 1 <= shown < 20
+    last = notes.last.inner_text()
+    found = re.fullmatch(r"(\d+) hints do not fit here: (.*): (%tfcluster attach .* --full)", last)
+    assert found, last
+    assert int(found[1]) == 30 - shown
+    assert found[2] == ", ".join(f"trap-{n}" for n in range(shown, 30))
+    book.page.evaluate(
+        "text => window.jupyterapp.shell.currentWidget.content.model.cells.get(2).sharedModel.setSource(text)",
+        found[3],
+    )
+    book.run(2)
+    expect(book.output(2).get_by_role("note")).to_have_count(30)  # the line does what it says
+
+
 def test_the_form_stands_where_the_panel_stood(alone):
     """What moves is at most a line's height away: the eye finds each task again."""
 

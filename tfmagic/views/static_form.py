@@ -333,7 +333,7 @@ def _html(
     charts: str,
     hints: Sequence[Hint],
 ) -> str:
-    bars = static_html.hints_html(hints, limit // 3)
+    bars = static_html.hints_html(hints, limit // 3, whole)
     said, ended = announce(record, hints) if record.verdict else "", record.started + record.elapsed_s
     room = limit - _MARKS_BYTES - sum(len(part.encode("utf-8", "replace")) for part in (charts, bars, said))
     table = static_html.values_html(values, room // 4)
