@@ -356,6 +356,34 @@ def test_a_failure_before_there_is_a_panel_is_read_out_the_cause_first(pages, tm
     book.close()
 
 
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("1 / 0", "worker-0 failed: ZeroDivisionError: division by zero. "),
+        (
+            "from tfmagic.task.tensorflow import notices\n"
+            "notices.hint_once('own-statistics', 'A hint for you.')",
+            "Hint: A hint for you.",
+        ),
+    ],
+    ids=["failure", "hint"],
+)
+def test_a_cell_of_a_page_that_has_had_no_panel_is_read_out(pages, tmp_path, cell, said):
+    book = Book(pages, tmp_path, "fresh", f"%%tfcluster\n{cell}", stall_s=0)
+    book.notebook.save()
+    book.notebook.open()  # the page is loaded again
+    assert book.page.locator(".tfm-announcements").count() == 0, "it has no script of ours"
+    book.listen()
+    book.notebook.run(1)
+    told = book.told("Cell 2 is over: ")  # in two parts if a busy machine made a panel
+    assert told[0][1].startswith(said), told
+    assert book.page.locator(".tfm-root").count() == 0
+    outputs = book.notebook.save().cells[1].outputs
+    assert [o.output_type for o in outputs] == ["display_data", "error"][: len(outputs)]
+    assert len(outputs) == 1 + ("failed" in said)
+    book.close()
+
+
 def test_a_crowd_of_failures_is_a_short_sentence_and_the_end_is_the_last(pages, tmp_path):
     """The page is not seen, so it gets no frames: the panel tells all when it goes."""
     fails = """%%tfcluster --keep-going

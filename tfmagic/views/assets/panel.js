@@ -1285,6 +1285,10 @@ class Panel {
 }
 
 export default {
+	/** Called for each model, also where no view of it is displayed: then it is here to read out a form. */
+	initialize() {
+		liveRegion();
+	},
 	render({ model, el }) {
 		const panel = new Panel(model, el);
 		return () => panel.dispose();
