@@ -310,6 +310,33 @@ def test_keras_2_fits_under_parameter_servers_with_less_data_than_steps(kind, st
         assert "steps_per_epoch in fit" in hint_of(cluster, train, kind, steps)
 
 
+def test_a_function_is_cancelled_since_the_one_before_it_failed():
+    def fetch():
+        import contextlib
+
+        import tensorflow as tf
+
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(
+            tf.distribute.ParameterServerStrategy(resolver)
+        )
+
+        @tf.function
+        def step():
+            x = tf.zeros([100, 100])
+            for _ in tf.range(2000):
+                x = x @ x
+            return tf.linalg.inv(x)
+
+        scheduled = [coordinator.schedule(step) for _ in range(9)]
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            coordinator.join()
+        coordinator.fetch(scheduled[-1])  # it waited, or it had begun: TensorFlow has a text for each
+
+    with tfmagic.Cluster(workers=1, ps=1) as cluster:
+        assert "A function that was scheduled earlier failed" in hint_of(cluster, fetch)
+
+
 def test_a_loss_of_keras_2_reduces_by_itself_in_a_loop_of_ones_own():
     def train():
         import tensorflow as tf

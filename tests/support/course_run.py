@@ -57,14 +57,25 @@ def take(lessons: Lessons, name: str, wrong: Mapping[str, Sequence[str]]) -> Cou
         wrong: Wrong answers of the exercises; of the others the notebook has some, and the first is tried.
     """
     notebook = nbformat.read(lessons.folder / "course" / name, as_version=4)
-    right, run = solutions(notebook), CourseRun(notebook)
     wrong = {**{number: known[:1] for number, known in wrong_answers(notebook).items()}, **wrong}
+    return _run(lessons, notebook, {n: [None, *wrong[n], right] for n, right in solutions(notebook).items()})
+
+
+def take_without(lessons: Lessons, name: str, number: str) -> CourseRun:
+    """Run a lesson with each solution but that of this exercise, which stays open."""
+    notebook = nbformat.read(lessons.folder / "course" / name, as_version=4)
+    return _run(lessons, notebook, {n: [s if n != number else None] for n, s in solutions(notebook).items()})
+
+
+def _run(lessons: Lessons, notebook: NotebookNode, answers: Mapping[str, Sequence[str | None]]) -> CourseRun:
+    """Run a lesson with these answers of each exercise, one after the other; None leaves it open."""
+    run = CourseRun(notebook)
     lessons.kernel = lessons.kernel or Kernel(cwd=str(lessons.folder))
     lessons.kernel.client.stop_channels()
     client = NotebookClient(notebook, km=lessons.kernel.manager, timeout=240)
     try:
         with client.setup_kernel():
-            _run_cells(client, run, right, wrong)
+            _run_cells(client, run, answers)
     finally:
         if client.kc is not None:
             client.kc.stop_channels()
@@ -74,9 +85,7 @@ def take(lessons: Lessons, name: str, wrong: Mapping[str, Sequence[str]]) -> Cou
     return run
 
 
-def _run_cells(
-    client: NotebookClient, run: CourseRun, right: Mapping[str, str], wrong: Mapping[str, Sequence[str]]
-) -> None:
+def _run_cells(client: NotebookClient, run: CourseRun, answers: Mapping[str, Sequence[str | None]]) -> None:
     cells = run.notebook.cells
     number, first = "", 0
     for place, cell in enumerate(cells):
@@ -84,8 +93,8 @@ def _run_cells(
             number, first = exercise, place
         elif number and cell.source == f'tfmagic.course.check("{number}")':
             group = range(first, place + 1)
-            answers = [cells[first].source, *wrong[number], right[number]]
-            run.said[number] = [_answer(client, cells, group, answer) for answer in answers]
+            given = [cells[first].source if answer is None else answer for answer in answers[number]]
+            run.said[number] = [_answer(client, cells, group, answer) for answer in given]
             number = ""
         elif not number and cell.cell_type == "code":
             client.execute_cell(cell, place)

@@ -148,10 +148,17 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
     (
         "steps-unknown",
         r"^OutOfRangeError: .*End of sequence.*remote target /job:worker/|"
-        r"^CancelledError: .*RemoteExecuteNode::RunAsync \[Op:__inference_train_function|"
         r"DatasetCreator`, `steps_per_epoch`, .* must be provided",
         "Under ParameterServerStrategy it is not known beforehand which worker takes how many batches: let "
         "the dataset repeat(), and give the number of steps (steps_per_epoch in fit).",
+    ),
+    (
+        "function-cancelled",
+        r"^CancelledError: (The corresponding function is cancelled\. Please reschedule|"
+        r"RemoteExecuteNode::RunAsync \[Op:__inference_)",
+        "A function that was scheduled earlier failed, schedule() or join() raised its error, and TensorFlow "
+        "cancelled those that waited or ran. Keras 2's fit takes that error for the end of an epoch, where "
+        "the data ended: let the dataset repeat(), and give the number of steps (steps_per_epoch in fit).",
     ),
     (
         "cannot-shard",

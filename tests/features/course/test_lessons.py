@@ -13,7 +13,7 @@ import lessons as lessons_of_tests
 import nbformat
 import pytest
 import wrong_answers
-from course_run import CourseRun, take
+from course_run import CourseRun, take, take_without
 from no_namespaces import without_namespaces
 
 from tfmagic import course
@@ -429,7 +429,7 @@ def test_when_to_distribute(lessons):
     after, overlapped = map(int, re.findall(r"(\d+) ms", run.shown("after, overlapped")))
     assert after >= 182 and overlapped >= 142, "what the wire and the sleeps need at least"
     assert run.shown("for task, found in products").count("[[11.0, 14.0, 17.0, 20.0]]") == 2
-    assert run.shown("import numpy as np").splitlines()[0] == "0.0 inf 2.048e+03"
+    assert run.shown("import numpy as np").splitlines()[0] == "0.0 inf 2048.0"
     broken = run.after("## Break it")
     assert "{'32 bits': 3.0, '16 bits': 1.0, '16 bits, loss × 1024': 3.0}" in broken
 
@@ -443,6 +443,17 @@ def test_a_notice_before_the_end(lessons):
     broken = run.after("## Break it", place=1)
     assert "[worker-1]:    saved and gone" in broken and "stopped on worker-0" in broken
     assert "step 4" not in broken.partition("Traceback")[0].partition("TaskTimeoutError")[0]
+
+
+@pytest.mark.parametrize(
+    "name", [n if n.startswith("08") else pytest.param(n, marks=pytest.mark.soak) for n in NAMES]
+)
+def test_an_exercise_is_right_also_where_the_first_one_is_open(lessons, name):
+    first, *others = solutions(nbformat.read(lessons.folder / "course" / name, as_version=4))
+    run = take_without(lessons, name, first)
+    assert run.said[first][-1].startswith(f"✘ {first}: not yet: ")
+    for number in others:
+        assert run.said[number][-1] == f"✔ {number}: right."
 
 
 RUN_ALL = """

@@ -32,8 +32,13 @@ function h(spec, attributes = {}, ...children) {
 
 function button(label, title, act, aria = label) {
 	const element = h("button.button", { type: "button", title, "aria-label": aria }, label);
-	element.addEventListener("click", () => act(element));
+	element.addEventListener("click", () => element.ariaDisabled === "true" || act(element));
 	return element;
+}
+
+/** Let a button do nothing. It can have the focus, which would fall to the page from one with `disabled`. */
+function setDisabled(element, isDisabled) {
+	element.ariaDisabled = String(isDisabled);
 }
 
 /**
@@ -614,8 +619,7 @@ class Task {
 		this.makeBody();
 		const { written, error } = this.facts;
 		const { over } = this.panel.head;
-		for (const tool of this.tools) tool.disabled = over;
-		this.tools[0].disabled = over || this.hasEnded;
+		for (const [place, tool] of this.tools.entries()) setDisabled(tool, over || (!place && this.hasEnded));
 		setText(this.written, written ? `${written} written` : "");
 		if (isSame(error, this.errorShown)) return;
 		this.errorShown = error;
@@ -693,35 +697,52 @@ const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; fo
 
 // ---- the final form ----
 
-/** Give the form that takes the place of a panel its tools and its focus: the form has no script of its own. */
+/**
+ * Give the form that takes the place of a panel its tools and its focus: the form has no script of its own.
+ *
+ * A form can be drawn again: with the end of its cell, with a note. It then takes over from the form before.
+ */
 function handOver(panel) {
-	const { area, setup, root } = panel;
-	let { focused } = panel;
+	const { area, setup } = panel;
+	let { root, focused } = panel;
 	if (!area) return;
-	const tools = new FormTools(panel);
+	let tools = new FormTools(panel);
 	const look = () => {
 		const form = area.querySelector(`[data-tfmagic="${setup.name}"]`);
-		if (!form || form.querySelector(".tfm-query")) return;
-		tools.add(form);
+		if (!form || form === root) return;
+		tools = form.tfmTools ??= tools.add(form); // or those of another view of the panel
 		const { activeElement, body } = document;
-		if (focused && (activeElement === body || root.contains(activeElement))) focusForm(form, focused);
-		focused = null; // it was handed over, or the user has moved on
+		const isFree = activeElement === body || root.contains(activeElement); // else the user has moved on
+		const next = focused && isFree && placeInForm(form, focused);
+		[root, focused] = [form, null];
+		followFocus(form, (element) => root === form && (focused = element));
+		next?.focus({ preventScroll: true });
 	};
 	area.tfmFilter?.disconnect();
-	area.tfmFilter = new MutationObserver(look); // the form can be drawn again, with a note
+	area.tfmFilter = new MutationObserver(look);
 	area.tfmFilter.observe(area, { childList: true, subtree: true });
 	look();
 }
 
-/** Focus in the form what had the focus in the panel: the same tool, the same task, or else the form itself. */
-function focusForm(form, former) {
-	const name = former.closest(".tfm-task")?.querySelector(".tfm-name").textContent;
+/** Call with the element that has got the focus, and with null when it has gone elsewhere; not if it was taken off the page. */
+function followFocus(root, note) {
+	root.addEventListener("focusin", ({ target }) => note(target));
+	root.addEventListener("focusout", () => setTimeout(() => {
+		if (root.isConnected && !root.contains(document.activeElement)) note(null);
+	}));
+}
+
+/** Return what stands in the form for the element that had the focus: the same tool, the same task, or else the form. */
+function placeInForm(form, former) {
+	const { ariaLabel } = former;
+	const task = former.closest(".tfm-task, [data-tfmagic] > details");
+	const name = task?.querySelector(".tfm-name, summary b").textContent;
+	const tool = ariaLabel && [...form.querySelectorAll("button, input")].find((element) => element.ariaLabel === ariaLabel);
 	const heads = [...form.querySelectorAll(":scope > details > summary")];
-	const tool = [...form.querySelectorAll("button, input")].find(({ ariaLabel }) => ariaLabel === former.ariaLabel);
-	const next = tool ?? heads.find((head) => head.querySelector("b").textContent === name) ?? form;
+	const next = tool || (heads.find((head) => head.querySelector("b").textContent === name) ?? form);
 	if (next === form) form.tabIndex = -1;
 	next.setAttribute(QUIET, "true");
-	next.focus({ preventScroll: true });
+	return next;
 }
 
 /** The filter, *merged* and *Open log* of a form; they go on where those of the panel were. */
@@ -742,7 +763,9 @@ class FormTools {
 		this.form?.querySelectorAll("[aria-label^='Open log of']").forEach((element) => element.remove());
 	}
 
+	/** Add the tools to a form, with the text and the switch as they were in the one before. */
 	add(form) {
+		this.text = this.box?.value ?? this.text; // which may not be applied yet
 		Object.assign(this, { form, logs: null, merged: null });
 		this.heads = [...form.querySelectorAll(":scope > details")];
 		this.box = searchBox((text) => this.filter(text));
@@ -754,8 +777,9 @@ class FormTools {
 		form.addEventListener("mousedown", (event) => event.target.closest(".tfm-button") && event.preventDefault()); // as in the panel
 		form.firstElementChild.append(tools);
 		if (this.hasKernel) for (const head of this.heads) this.addOpener(head);
-		if (this.isMerged) this.merge(true);
+		if (this.isMerged && this.heads.length) this.merge(true);
 		if (this.text.trim()) this.filter(this.text.trim());
+		return this;
 	}
 
 	/** Return the task of an element of the form. */
@@ -911,10 +935,7 @@ class Panel {
 		this.root.addEventListener("mousedown", (event) => {
 			if (event.target.closest("summary, button")) event.preventDefault(); // Lab keeps the focus
 		});
-		this.root.addEventListener("focusin", ({ target }) => (this.focused = target));
-		this.root.addEventListener("focusout", () => setTimeout(() => {
-			if (this.root.isConnected && !this.root.contains(document.activeElement)) this.focused = null;
-		}));
+		followFocus(this.root, (element) => (this.focused = element));
 		el.append(this.root);
 		liveRegion(); // before it has a line: one that comes with its text is not read
 		this.onMessage = (message) => {
@@ -1232,7 +1253,7 @@ class Panel {
 		});
 		this.bar.style.width = `${over ? 100 : (100 * done) / Math.max(total, 1)}%`;
 		Object.assign(this.progress, { ariaValueNow: done, ariaValueMax: total, ariaValueText: words || `${done} of ${total}` });
-		for (const element of this.buttons) element.disabled = over;
+		for (const element of this.buttons) setDisabled(element, over);
 		const badges = this.countStates(this.tasks).filter(({ state }) => state !== "done");
 		const count = this.hints.length;
 		if (count) badges.push({ state: "hint", text: `${count} hint${count > 1 ? "s" : ""}` });
