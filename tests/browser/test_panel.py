@@ -459,6 +459,15 @@ def test_merged_open_log_and_the_curve_of_the_cpu_stay_in_the_form(alone):
     expect(opened.value.locator("body")).to_contain_text("worker-1.log")
     switch = alone.shown.get_by_role("switch", name="Merged")
     expect(switch).to_be_checked()
+    alone.page.evaluate(  # the form is drawn again, as with a note
+        """() => { const { outputs } = window.jupyterapp.shell.currentWidget.content.widgets[1].model;
+        document.querySelector(".tfm-form.tfm-merged").classList.add("former");
+        for (let place = 0; place < outputs.length; place++) outputs.set(place, outputs.get(place).toJSON()) }"""
+    )
+    expect(alone.page.locator(".former")).to_have_count(0)
+    expect(switch).to_be_checked()
+    expect(rows).to_have_count(3)
+    expect(logs[0]).to_be_visible()
     expect(alone.shown.get_by_role("group", name="Output of worker-0")).not_to_be_visible()
     switch.press("Space")
     expect(merged).not_to_be_visible()
