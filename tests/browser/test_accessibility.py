@@ -34,6 +34,7 @@ while not os.path.exists(FLAG):
     time.sleep(0.02)
 tfmagic.current_task().index
 """
+HEIGHT = "body { height: 100vh }"  # axe sees no text in a page without height
 COLOURS = ("colour 0", "colour 7", "bright 0", "bright 7", "red", "faint", "surface")
 FAIL = """%%tfcluster --keep-going
 import os, time
@@ -60,11 +61,16 @@ class Book:
         self.notebook = pages.open(f"{name}.ipynb")
         self.page = self.notebook.page
         self.page.set_viewport_size({"width": 1280, "height": 1600})
-        height = "body { height: 100vh }"  # axe sees no text in a page without height
-        self._style = self.page.add_style_tag(content=height)
+        self._style = self.page.add_style_tag(content=HEIGHT)
         self.page.evaluate(AXE.read_text())
         self.page.evaluate("() => { window.jupyterapp.shell.collapseLeft() }")
         self.notebook.run(0)
+
+    def load_again(self):
+        """Save the notebook, and load its page again."""
+        self.notebook.save()
+        self.notebook.open()
+        self._style = self.page.add_style_tag(content=HEIGHT)
 
     def begin(self, index, text):
         """Start a cell, and wait for this text."""
@@ -393,6 +399,35 @@ def test_a_failure_before_there_is_a_panel_is_read_out_the_cause_first(pages, tm
     book.notebook.run(3)
     ((_, said),) = book.told("Cell 4 is over: failed")
     assert said.count("failed: ZeroDivisionError: division by zero. ") == 2
+    book.close()
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("1 / 0", "worker-0 failed: ZeroDivisionError: division by zero. "),
+        (
+            "from tfmagic.task.tensorflow import notices\n"
+            "notices.hint_once('own-statistics', 'A hint for you.')",
+            "Hint: A hint for you.",
+        ),
+    ],
+    ids=["failure", "hint"],
+)
+def test_a_cell_of_a_page_that_has_had_no_panel_is_read_out(pages, tmp_path, cell, said):
+    forget = "from tfmagic.views import widget\nwidget.close_all()"  # a page that is loaded gets those of its kernel
+    book = Book(pages, tmp_path, "fresh", f"%%tfcluster\n{cell}", forget, stall_s=0)
+    book.notebook.run(2)
+    book.load_again()
+    assert book.page.locator(".tfm-announcements").count() == 0, "it has no script of ours"
+    book.listen()
+    book.notebook.run(1)
+    told = book.told("Cell 3 is over: ")  # in two parts if a busy machine made a panel
+    assert told[0][1].startswith(said), told
+    assert book.page.locator(".tfm-root").count() == 0
+    outputs = book.notebook.save().cells[1].outputs
+    assert [o.output_type for o in outputs] == ["display_data", "error"][: len(outputs)]
+    assert len(outputs) == 1 + ("failed" in said)
     book.close()
 
 

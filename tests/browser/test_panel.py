@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import nbformat
+import psutil
 import pytest
 from conftest import wait_until
 from pages import write_notebook
@@ -270,6 +271,13 @@ def text_saved(book):
     return "\n".join(o.data["text/plain"] for o in outputs if "text/html" in o.get("data", {}))
 
 
+def text_of_html(book):
+    """Return the html that the saved notebook has of the cell."""
+    return "".join(
+        o.data["text/html"] for o in book.save().cells[1].outputs if "text/html" in o.get("data", {})
+    )
+
+
 def last_step(text):
     return int(re.findall(r"step (\d+)", text)[-1])
 
@@ -375,6 +383,33 @@ def test_a_hint_is_a_bar_in_panel_and_form_and_is_read_out(open_notebook, flag):
     assert "hint" not in book.shown.locator("pre").first.inner_text()
 
 
+def test_hints_that_do_not_fit_into_the_form_are_named_with_where_they_stand(open_notebook):
+    cell = (
+        "%%tfcluster\nfrom tfmagic.task.tensorflow import notices\n"
+        "for n in range(30):\n    notices.hint_once(f'trap-{n}', f'{n}. ' + 'word ' * 300)"
+    )
+    load = LOAD.replace("\n", "\n%config TFCluster.saved_bytes = 30_000\n")
+    book = open_notebook("hints.ipynb", load, cell, "")
+    book.run(0)
+    book.run(1)
+    form = book.output(1).locator(".tfm-form")
+    expect(form.get_by_text("30 hints")).to_be_visible()
+    notes = form.get_by_role("note")
+    shown = notes.count() - 1
+    assert 1 <= shown < 20
+    last = notes.last.inner_text()
+    found = re.fullmatch(r"(\d+) hints do not fit here: (.*): (%tfcluster attach .* --full)", last)
+    assert found, last
+    assert int(found[1]) == 30 - shown
+    assert found[2] == ", ".join(f"trap-{n}" for n in range(shown, 30))
+    book.page.evaluate(
+        "text => window.jupyterapp.shell.currentWidget.content.model.cells.get(2).sharedModel.setSource(text)",
+        found[3],
+    )
+    book.run(2)
+    expect(book.output(2).get_by_role("note")).to_have_count(30)  # the line does what it says
+
+
 def test_the_form_stands_where_the_panel_stood(alone):
     """What moves is at most a line's height away: the eye finds each task again."""
 
@@ -393,6 +428,74 @@ def test_the_form_stands_where_the_panel_stood(alone):
     assert alone.page.viewport_size == tall
     moved = {name: (after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in after}
     assert all(abs(x) <= 4 and abs(y) <= 20 for x, y in moved.values()), moved
+
+
+def test_merged_open_log_and_the_curve_of_the_cpu_stay_in_the_form(alone):
+    curves = alone.shown.locator(".tfm-usage path[d^=M]")
+    expect(curves).to_have_count(2)  # after two seconds
+    curve = alone.shown.locator(".tfm-usage svg").first
+    alone.shown.get_by_role("switch", name="Merged").click()
+    alone.shown.get_by_role("searchbox", name="Filter lines").fill("/begun|same/")
+    logs = [button(alone, f"Open log of worker-{index}") for index in (0, 1)]
+    at = [*(log.bounding_box() for log in logs), curve.bounding_box()]
+    alone.flag.touch()
+    alone.wait_until_ended(1)
+    expect(alone.shown.locator(".tfm-root")).to_have_count(0)
+    merged = alone.shown.get_by_role("log", name="Output of all tasks, merged")
+    rows = merged.locator(".tfm-row:visible:not(.tfm-remark)")
+    wanted = ["[worker-0,1]: the same everywhere×2"]
+    expect(rows.filter(has_text="same")).to_have_text(wanted)
+    expect(rows.filter(has_text="begun")).to_have_count(2)
+    expect(rows).to_have_count(3)
+    curves = alone.shown.locator("summary img[title^='CPU in its last']")
+    expect(curves).to_have_count(2)
+    assert curves.first.evaluate("image => image.naturalWidth") == 60
+    now = [*(log.bounding_box() for log in logs), curves.first.bounding_box()]
+    moved = [abs(a[side] - b[side]) for a, b in zip(at, now, strict=True) for side in ("x", "width")]
+    assert max(moved) <= 30, moved
+    with alone.page.context.expect_page() as opened:
+        logs[1].click()
+    expect(opened.value.locator("body")).to_contain_text("begun on worker-1")
+    expect(opened.value.locator("body")).to_contain_text("worker-1.log")
+    switch = alone.shown.get_by_role("switch", name="Merged")
+    expect(switch).to_be_checked()
+    alone.page.evaluate(  # the form is drawn again, as with a note
+        """() => { const { outputs } = window.jupyterapp.shell.currentWidget.content.widgets[1].model;
+        document.querySelector(".tfm-form.tfm-merged").classList.add("former");
+        for (let place = 0; place < outputs.length; place++) outputs.set(place, outputs.get(place).toJSON()) }"""
+    )
+    expect(alone.page.locator(".former")).to_have_count(0)
+    expect(switch).to_be_checked()
+    expect(rows).to_have_count(3)
+    expect(logs[0]).to_be_visible()
+    expect(alone.shown.get_by_role("group", name="Output of worker-0")).not_to_be_visible()
+    switch.press("Space")
+    expect(merged).not_to_be_visible()
+    expect(alone.shown.locator("pre", has_text="begun on worker-0")).to_be_visible()
+    assert "tfm-spark" in text_of_html(alone), "it is in the saved notebook, too"
+
+
+def test_a_form_whose_kernel_has_gone_opens_no_log(alone):
+    expect(alone.shown.locator(".tfm-live")).to_be_visible()
+    alone.flag.touch()
+    alone.wait_until_ended(1)
+    expect(alone.shown.locator(".tfm-root")).to_have_count(0)
+    expect(button(alone, "Open log of worker-0")).to_be_visible()
+    kernel = psutil.Process(alone.kernel_pid)
+    kernel.suspend()
+    with alone.page.context.expect_page() as opened:
+        button(alone, "Open log of worker-0").click()
+    body = opened.value.locator("body")
+    expect(body).to_contain_text(
+        re.compile("no answer: the kernel is busy or has ended. The log is in /.*/runs/")
+    )
+    kernel.resume()
+    expect(body).to_contain_text("begun on worker-0")
+    expect(body).not_to_contain_text("no answer")
+    alone.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    expect(button(alone, "Open log of worker-0")).to_have_count(0)
+    expect(alone.shown.get_by_role("switch", name="Merged")).to_be_visible()  # needs no kernel
+    expect(alone.shown.get_by_text(re.compile(r"^logs: .*/runs/"))).to_be_visible()
 
 
 def test_a_failing_task_opens_by_itself_and_shows_its_error(open_notebook, flag):
@@ -449,7 +552,10 @@ def test_hostile_output_is_shown_as_text(open_notebook, flag):
     expect(book.output(1)).to_contain_text("<script>document.title=1</script>")
     expect(book.output(1)).to_contain_text("moved �␀")
     expect(book.output(1)).to_contain_text("<script>document.title=2</script>")
-    assert book.output(1).locator("script, img, a[href^=javascript]").count() == 0
+    theirs = (
+        "script, img:not([src^='data:image/svg+xml,']), a[href^=javascript]"  # we draw a curve of the CPU
+    )
+    assert book.output(1).locator(theirs).count() == 0
     assert book.page.title() == title and not dialogs
     assert book.received_bytes < 5_000_000 and book.largest_message < 1_000_000
 

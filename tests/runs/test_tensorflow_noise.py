@@ -5,6 +5,8 @@ import pytest
 from tfmagic.runs.tensorflow_noise import is_noise, is_record
 
 CHATTER = [
+    "The error could be from a previous operation. Restart your program to reset. "
+    "[type.googleapis.com/tensorflow.DerivedStatus='']",
     "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
     "I0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN custom operations are on. You may see",
     "I0000 00:00:1795263132.426632   21339 cudart_stub.cc:31] Could not find cuda drivers on your machine",

@@ -241,6 +241,18 @@ def test_what_is_kept_is_bounded_and_numbers_go_on(tmp_path):
     assert len(kept.items) == 10 and kept.base == 90
 
 
+WARNS = "W0000 00:00:1795980980.997221    6472 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized"
+
+
+def test_noise_behind_a_bar_is_left_out_of_its_line(tmp_path):
+    follower = Follower(tmp_path)
+    bar = "\r\033[1m8/8\033[0m \033[32m━━━━\033[0m loss: 0.2706"
+    follower.write(f"{bar}{WARNS}\n{bar}\nquoted: {WARNS}\n{WARNS}\n".encode())
+    first = f"8/8 ━━━━ loss: 0.2706 … (TensorFlow's log: +{len(WARNS)} characters)"
+    last = ["8/8 ━━━━ loss: 0.2706", f"quoted: {WARNS}", f"noise: {WARNS}"]
+    assert follower.finish() == [first, *last]
+
+
 def test_noise_is_marked_and_is_not_the_last_line(tmp_path):
     follower = Follower(tmp_path)
     follower.write(b"mine\nI0000 00:00:1795263132.426098   21339 port.cc:153] oneDNN\n")

@@ -184,7 +184,7 @@ def test_rows_go_out_for_watched_tasks_only_and_in_full_when_a_panel_opens(tmp_p
     assert "rows" not in message and message["tasks"]["3"]["last"] == "quiet"
     shown.model.obey({"kind": "watch", "tasks": [3], "merged": False}, shown.sent.append)
     assert shown.sent[-1]["rows"] == {"3": {"base": 0, "items": ["quiet"]}}
-    assert shown.model.open_names == ("worker-3",)
+    assert shown.model.complete(shown.model._describe()).open == ("worker-3",)
     shown.model.obey({"kind": "watch", "tasks": [3], "merged": True}, shown.sent.append)
     assert set(shown.sent[-1]["rows"]) == {"0", "1", "2", "4", "5"}
     shown.model.close()

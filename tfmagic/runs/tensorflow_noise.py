@@ -28,6 +28,7 @@ _BY_ITSELF = (
     r"To enable the following instructions: |"
     r"/job:\w+/(?:replica:\d+/)?task:\d+$|"  # the list below "Example stragglers:"
     r"TF-TRT Warning: Could not find TensorRT|"
+    r"The error could be from a previous operation\. Restart your program to reset\. \[type\.google|"
     r"\t \[\[\{\{function_node \S+\}\}\{\{node \S+\}\}\]\]$"  # the second line of a record about a failed op
 )
 _OF_EACH_FIT = (  # which has `shuffle=True` by default
@@ -46,12 +47,23 @@ _RECORD = re.compile(
     r"The tasks have crashed\. |Additional GRPC error information |:UNKNOWN:|"
     r"The error could be from a previous operation\.|.*\[type\.googleapis\.com/tensorflow\."
 )
+_BEHIND = re.compile(
+    r"(?<=[\w%])(?:[IWE]0000 00:00:|\d{4}-\d\d-\d\d [\d:.]+: [IWE] )"
+)  # without a space: no quotation
 _STARTS = frozenset("IWE0123456789/T\t ")  # the first character excludes most lines
 
 
 def is_noise(text: str) -> bool:
     """Check whether this line, without colours, is TensorFlow's noise."""
     return text[:1] in _STARTS and _NOISE.match(text) is not None
+
+
+def find_noise(text: str) -> int:
+    """Return where TensorFlow's noise begins behind a text without a line break, such as a bar, or -1."""
+    if not any(mark in text for mark in ("0000 00:00:", ": I ", ": W ", ": E ")):  # most lines, quickly
+        return -1
+    found = _BEHIND.search(text)
+    return found.start() if found is not None and is_noise(text[found.start() :]) else -1
 
 
 def is_record(text: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 from tfmagic.protocol.events import Displayed
 from tfmagic.runs.log_reader import ErrorSpans, LogFollower
-from tfmagic.runs.tensorflow_noise import is_noise
+from tfmagic.runs.tensorflow_noise import find_noise, is_noise
 from tfmagic.runs.terminal.lines import cut
 from tfmagic.runs.terminal.screen import Row, Screen, plain_text
 from tfmagic.system.memory import format_bytes
@@ -318,8 +318,20 @@ def _read_bundle(bundle: bytes) -> dict[str, Any]:
     return content
 
 
+def _first(row: Row, characters: int) -> list[tuple[str, str]]:
+    """Return the beginning of a row."""
+    found = []
+    for style, text in [("", row)] if isinstance(row, str) else row:
+        found.append((style, text[:characters]))
+        characters = max(characters - len(text), 0)
+    return [run for run in found if run[1]]
+
+
 def _row_item(row: Row) -> RowItem:
     text = plain_text(row)
+    if (start := find_noise(text)) > 0:
+        row = [*_first(row, start), ("d", f" … (TensorFlow's log: +{len(text) - start} characters)")]
+        return RowItem(row)
     if len(text) > _ROW_CHARACTERS:
         kept = cut(row, _ROW_CHARACTERS)[0]
         more = ("d", f" … (+{len(text) - len(plain_text(kept))} characters)")

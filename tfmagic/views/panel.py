@@ -4,7 +4,8 @@
     feeds (rows) ─────┴→ PanelModel.look() → what changed → LiveDisplay.send(message)     ten times a second
     record → static form → SavedCell: drafts, which stand below the live display, then the end, which stays
 
-A cell that is over in a tenth of a second never becomes a live display. `LiveDisplay.requests` returns what
+A cell that is over in a tenth of a second never becomes a live display; if it failed or has a hint, the page
+gets a widget nevertheless, which displays nothing. `LiveDisplay.requests` returns what
 the page asked for since the last look; requests that must not wait (interrupt, kill, stop) are carried out
 where they arrive. `HtmlView` needs no widget: it draws the static form once a second, or only at the end.
 """
@@ -15,7 +16,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
+from tfmagic.runs.given_hints import read_hints
 from tfmagic.supervisor.state import CellState
+from tfmagic.views.hints import announce, hints_of
 from tfmagic.views.panel_model import PanelModel
 from tfmagic.views.protocol import ViewContext
 from tfmagic.views.saved_cell import Look, Publisher, SavedCell
@@ -107,18 +110,29 @@ class PanelView:
     def finish(self, cell: CellState | None) -> None:
         """Replace the live display by the static form."""
         live = self._live
-        record = self._saved.record(cell, self._model.open_names)
+        record = self._saved.record(cell)
         try:
             if live is not None:
                 self._answer(live)
-                record = replace(record, open=self._model.open_names)
+                record = self._model.complete(record)
                 live.send(self._model.look(record))
+            elif announce(record, hints_of(record, read_hints(self._context.folder, record.cell))):
+                self._load_script()
         finally:
             self._model.close()
             self._saved.finish(record)
         if live is not None:
             self._end(live)
             self._saved.show_live({})
+
+    def _load_script(self) -> None:
+        """Bring `panel.js` to a page that might have none: it reads out the form that now comes.
+
+        A widget that is displayed nowhere is enough for that, and leaves nothing in the notebook.
+        """
+        unseen = self._make_live()
+        unseen.open(self._model)
+        unseen.end({})
 
     def add_note(self, text: str) -> None:
         self._saved.add_note(text)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tfmagic.failures import stacks
@@ -22,7 +23,6 @@ from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.doing import ENDS, FAILURES, Doing
 from tfmagic.runs.folder import file_size
 from tfmagic.runs.kept import is_kept
-from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.schemas import cell_report, describe
 from tfmagic.system.memory import format_bytes
 from tfmagic.system.usage import Usage
@@ -31,7 +31,9 @@ from tfmagic.views.figures import Figures
 from tfmagic.views.hints import CellHints, hints_of
 from tfmagic.views.log_items import GapItem, Pace, Patch, TaskFeed
 from tfmagic.views.protocol import ViewContext
+from tfmagic.views.sparklines import CpuSamples
 from tfmagic.views.values import fold_values
+from tfmagic.views.whole_logs import WholeLogs
 from tfmagic.views.words import count_done, done_of, duration, outcome_of, place_of, sign_of, took
 
 _OPEN_TASKS = 4  # so many tasks are open from the start, more are closed
@@ -41,8 +43,6 @@ _FLOOD_ROWS = 96  # of all tasks at one look: more cannot be read, and the page 
 _LOOK_BYTES, _FLOOD_BYTES = 1 << 16, 1 << 15  # a server drops what exceeds 1 MB/s
 _STACKS_S = 2.0
 _DRAW_S = 0.5
-_LOG_BYTES = 4 << 20
-_LOG_PART_CHARACTERS = 1 << 19
 _MEGABYTE = 1 << 20
 
 _ANNOUNCED = (*FAILURES, Doing.DEAD, Doing.STALLED, Doing.PAUSED, Doing.INPUT)  # to a screen reader
@@ -58,6 +58,8 @@ class PanelModel:
         self._context = context
         self._fold = {"fold_noise": fold_noise, "fold_equal": fold_equal}
         self.tasks = tuple(context.run.starts)
+        self.logs = WholeLogs(context.folder, self.tasks)
+        self._cpu = CpuSamples()
         self._feeds: dict[TaskId, TaskFeed] = {}  # empty while the cell waits for another one
         self._displays: dict[TaskId, deque[Displayed]] = {task: deque() for task in self.tasks}
         is_small = len(self.tasks) <= _OPEN_TASKS
@@ -104,15 +106,16 @@ class PanelModel:
             **self._fold,
         }
 
-    @property
-    def open_names(self) -> tuple[str, ...]:
-        """The tasks whose panels are open, as the page reported last."""
-        return tuple(sorted(task.name for task in self._opened))
+    def complete(self, record: CellRecord) -> CellRecord:
+        """Return the record with what only a panel knows: what is open on its page, the CPU of the tasks."""
+        tasks = tuple(replace(part, cpu=self._cpu.of(part.task)) for part in record.tasks)
+        return replace(record, open=tuple(sorted(task.name for task in self._opened)), tasks=tasks)
 
     def look(self, record: CellRecord | None = None) -> dict[str, Any]:
         """Return the changes since the last look, {} if there are none; `record` is of an ended cell."""
         patches = self._pull(record)
         now = record or self._describe()
+        self._note_cpu(now)
         watched = {self._number(task): patch for task, patch in patches.items() if task in self._watched}
         message: dict[str, Any] = {}
         if watched:
@@ -195,7 +198,7 @@ class PanelModel:
                     self._dumps[task] = (offset, time.monotonic(), offset)
                     self._context.controls.write_stacks(task)
             case "log":
-                self._send_log(self.tasks[int(request["task"])], request["request"], send)
+                self.logs.obey(request, send)
 
     def close(self) -> None:
         for feed in self._feeds.values():
@@ -275,6 +278,13 @@ class PanelModel:
             "written": "" if feed is None or not feed.written_bytes else format_bytes(feed.written_bytes),
         }
 
+    def _note_cpu(self, record: CellRecord) -> None:
+        usage = self._context.supervisor.usage
+        running = [
+            task for task, part in zip(self.tasks, record.tasks, strict=True) if part.state not in ENDS
+        ]
+        self._cpu.add({task.name: usage.get(task, Usage()).cpu_percent for task in running})
+
     def _describe_head(self, record: CellRecord) -> dict[str, Any]:
         message = ""
         if not record.verdict:
@@ -332,25 +342,6 @@ class PanelModel:
                 continue
             del self._dumps[task]
         return taken
-
-    def _send_log(self, task: TaskId, request: Any, send: Send) -> None:
-        """Send the end of the task's log as text, in parts."""
-        path = self._context.folder.log_path(task)
-        skipped = max(file_size(path) - _LOG_BYTES, 0)
-        lines = tail_lines(path, sys.maxsize, _LOG_BYTES)
-        text = "\n".join(lines[1:] if skipped else lines)  # the first one is torn
-        starts = range(0, max(len(text), 1), _LOG_PART_CHARACTERS)
-        for number, start in enumerate(starts):
-            part = {
-                "task": int(self._number(task)),
-                "request": request,
-                "path": str(path),
-                "text": text[start : start + _LOG_PART_CHARACTERS],
-                "part": number,
-                "parts": len(starts),
-                "skipped": format_bytes(skipped) if skipped else "",
-            }
-            send({"kind": "update", "log": part})
 
 
 def _time_of(record: CellRecord) -> dict[str, Any]:

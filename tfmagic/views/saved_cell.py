@@ -148,8 +148,8 @@ class SavedCell:
         """Return the same for pages that have the form."""
         return {"kind": "form", "over": self.is_over}
 
-    def record(self, cell: CellState | None, open_names: tuple[str, ...] = ()) -> CellRecord:
-        return replace(describe_in_full(self._context, cell), open=open_names)
+    def record(self, cell: CellState | None) -> CellRecord:
+        return describe_in_full(self._context, cell)
 
     def add_note(self, text: str) -> None:
         """Draw the cell again, with what happened to its tasks after it: "" if only their widgets changed."""

@@ -20,11 +20,12 @@ from tfmagic.runs.log_reader import PREFIX_COLUMNS, prefix
 from tfmagic.runs.terminal.screen import plain_text
 from tfmagic.system.advice import program_name
 from tfmagic.system.memory import format_bytes
-from tfmagic.views import embedding, static_html
+from tfmagic.views import embedding, palette, static_html
 from tfmagic.views.facts import attach_line
 from tfmagic.views.figures import Figures
 from tfmagic.views.hints import announce, hints_of
 from tfmagic.views.log_items import WHOLE_BYTES, DisplayItem, GapItem, Item, RemarkItem, RowItem, read_items
+from tfmagic.views.sparklines import sparkline_html
 from tfmagic.views.values import Bundle, ValueRow, fold_values
 
 LIMIT_BYTES = 200_000
@@ -34,6 +35,7 @@ _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
 _CHARTS_SHARE = 0.25  # of the limit is for what the tasks tracked, at most
 _MARKS_BYTES = 1700  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text after it
+_CURVES_SHARE = 0.05  # of the html is for the CPU of the tasks
 _ERRORS_SHARE = 0.4  # of the html is for failures with tracebacks; longer tracebacks are left out
 _OPEN_TASKS = 4  # up to so many tasks are open
 _IN_ORDER = 8  # of more tasks, those that failed stand first
@@ -331,7 +333,7 @@ def _html(
     charts: str,
     hints: Sequence[Hint],
 ) -> str:
-    bars = static_html.hints_html(hints, limit // 3)
+    bars = static_html.hints_html(hints, limit // 3, whole)
     said, ended = announce(record, hints) if record.verdict else "", record.started + record.elapsed_s
     room = limit - _MARKS_BYTES - sum(len(part.encode("utf-8", "replace")) for part in (charts, bars, said))
     table = static_html.values_html(values, room // 4)
@@ -339,13 +341,17 @@ def _html(
     room -= _MARKS_BYTES * len(parts) + len(table.encode())
     room -= _shorten_errors(parts, int((limit - _MARKS_BYTES) * _ERRORS_SHARE))
     room -= sum(static_html.item_size(i) for part in parts for i in part.items if isinstance(i, DisplayItem))
+    share = int(limit * _CURVES_SHARE) // max(len(parts), 1)
+    curves = [sparkline_html(p.record.cpu, palette.tone_of(p.record.state).mid, share) for p in parts]
+    room -= sum(map(len, curves))
     body = ""
     fitting, lost = _fit(parts, room, _row_size)
-    for part, (name, kept) in zip(parts, fitting.items(), strict=True):
+    for part, curve, (name, kept) in zip(parts, curves, fitting.items(), strict=True):
         is_short = len(record.tasks) <= _OPEN_TASKS and bool(part.items)
         is_open = part.record.error is not None or name in record.open or is_short
         shown = [RemarkItem(_gap_text(i, name, run)) if isinstance(i, GapItem) else i for i in kept]
-        body += static_html.task_html(part.record, shown, part.lines, is_open=is_open, fold_noise=fold_noise)
+        look = {"is_open": is_open, "fold_noise": fold_noise}
+        body += static_html.task_html(part.record, shown, part.lines, **look, curve=curve)
     body += static_html.more_html(left_out, whole) if left_out else ""
     logs = static_html.logs_html(run) if parts else ""
     head = static_html.head_html(record, run, _left_out(lost, whole), count_hints(hints)) + bars

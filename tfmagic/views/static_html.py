@@ -17,7 +17,7 @@ from itertools import groupby
 
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.given_hints import Hint
+from tfmagic.runs.given_hints import Hint, count_hints
 from tfmagic.runs.terminal.screen import Row, plain_text
 from tfmagic.views import embedding, palette, words
 from tfmagic.views.log_items import DisplayItem, GapItem, Item, RemarkItem, RowItem
@@ -89,15 +89,23 @@ def head_html(record: CellRecord, run: RunFolder, notes: Sequence[str] = (), hin
     )
 
 
-def hints_html(hints: Sequence[Hint], room: int) -> str:
-    """Return a bar for each hint, as far as they fit into `room`."""
-    bars = ""
+def hints_html(hints: Sequence[Hint], room: int, whole: str) -> str:
+    """Return a bar for each hint, as far as they fit in `room`; `whole` shows the others, which are named."""
+    bars, others = "", list[Hint]()
     for hint in hints:
         who, more = hint.names and f" for {hint.names}", hint.more and f" ({hint.more})"
         text = f"<b>Hint{_esc(who)}</b>: {_esc(_short(hint.advice, 2000))}{_esc(more)}"
         bar = f'<div role="note" style="{_HINT}">{text}</div>'
-        bars += bar if len(bars) + len(bar) <= room else ""
-    return bars
+        if others or len(bars) + len(bar) > room:
+            others.append(hint)
+        else:
+            bars += bar
+    if not others:
+        return bars
+    names = _short(", ".join(dict.fromkeys(hint.name for hint in others if hint.name)), 600)
+    do = "does" if len(others) == 1 else "do"
+    text = f"{count_hints(others)} {do} not fit here{names and f': {names}'}:  {whole}"
+    return f'{bars}<div role="note" style="{_HINT}">{_esc(text)}</div>'
 
 
 def _badge(tone: palette.Tone, text: str) -> str:
@@ -137,14 +145,21 @@ def values_html(values: Sequence[ValueRow], room: int) -> str:
     return f'<div style="{_RULE};padding:6px 12px;overflow:auto">{table}</div>' if rows else ""
 
 
-def task_html(task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool) -> str:
-    """Return a task's panel with its failure and its log; `lines` is the number of lines it wrote."""
+def task_html(
+    task: TaskRecord, items: Sequence[Item], lines: int, *, is_open: bool, fold_noise: bool, curve: str = ""
+) -> str:
+    """Return a task's panel with its failure and its log.
+
+    Args:
+        lines: The number of lines that it wrote.
+        curve: The image of its CPU.
+    """
     facts = " · ".join(filter(None, (task.host, task.note)))
     head = (
         f'<summary style="padding:3px 12px 3px 10px;cursor:pointer"><b style="{_MONO}">{_esc(task.task)}</b> '
         f"{_badge(palette.tone_of(task.state), task.state)} "
         f'<span style="{_FAINT}">{_esc(facts)}</span>{" · " * bool(facts and task.seconds)}'
-        f'<span style="{_FAINT}">{words.took(task)}</span></summary>'
+        f'<span>{curve}<span style="{_FAINT}">{words.took(task)}</span></span></summary>'
     )
     count = f'<div class="tfm-count" style="{_COUNT}">{f"{lines:,} lines" if lines > 1 else ""}</div>'
     body = f"{count}{error_html(task.error)}{_log_html(task.task, items, fold_noise)}"

@@ -5,7 +5,7 @@ waits for an idle status that concurrent messages do not get). They arrive on th
 thread of a subshell; there they are carried out or queued, and nothing is printed or displayed.
 
 A widget is kept for a while after its cell: a page that was loaded after the cell began does not get the
-static form as a display, and asks the widget for it.
+static form as a display, and asks the widget for it; the form on a page asks it for whole logs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import traitlets
 
 from tfmagic.views import palette
 from tfmagic.views.panel_model import PanelModel
+from tfmagic.views.whole_logs import WholeLogs
 
 _ASSETS = Path(__file__).parent / "assets"
 _KEPT = 8
@@ -48,9 +49,10 @@ class WidgetDisplay:
         self._widget: PanelWidget | None = None
         self._end: Mapping[str, Any] | None = None
         self._model: PanelModel | None = None
+        self._logs: WholeLogs | None = None
 
     def open(self, model: PanelModel) -> Mapping[str, Any]:
-        self._model = model
+        self._model, self._logs = model, model.logs
         if self._widget is None:
             self._widget = PanelWidget(setup=model.setup)
             self._widget.on_msg(self._on_message)
@@ -74,14 +76,20 @@ class WidgetDisplay:
     def _on_message(self, _: Any, content: Any, __: Any) -> None:
         if not isinstance(content, dict):
             return
-        if self._end is not None:
-            if content.get("kind") == "hello":
-                self.send(self._end)
-            return
-        with contextlib.suppress(TypeError, ValueError, IndexError):  # not from `panel.js`
+        with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # not from `panel.js`
+            if self._end is not None:
+                self._answer(content, self._end)
+                return
             if self._model is not None and self._model.act(content):
                 return
         self._requests.append(content)
+
+    def _answer(self, content: Mapping[str, Any], end: Mapping[str, Any]) -> None:
+        """Answer a page after the end of the cell."""
+        if content.get("kind") == "hello":
+            self.send(end)
+        if content.get("kind") == "log" and self._logs is not None:
+            self._logs.obey(content, self.send)
 
 
 def close_all() -> None:

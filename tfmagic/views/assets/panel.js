@@ -12,6 +12,7 @@ const BEAT_MS = 20000; // between reports that this page is open
 const TOLD_MS = 2000; // between sentences to a screen reader
 const TOLD_CHARACTERS = 200; // of a sentence
 const AGAIN_MS = 60000; // until the same is told again
+const SILENT_MS = 3000; // without an answer of the kernel until that is said
 const FRESH_MS = 20000; // so long after its end a form is told: an older one is of a saved notebook
 
 // ---- small helpers ----
@@ -99,6 +100,11 @@ function announce(text) {
 	setTimeout(() => line.remove(), 10000);
 }
 
+function mergedSwitch(act) {
+	const element = button("merged", "All tasks' lines in one stream", act, "Merged");
+	return Object.assign(element, { className: "tfm-switch", role: "switch", ariaChecked: "false" });
+}
+
 function setTexts(owner, texts) {
 	for (const name in texts) setText(owner[name], texts[name]);
 }
@@ -133,11 +139,11 @@ const isSame = (a, b) => a === b || (typeof a === "object" && JSON.stringify(a) 
 
 const isRow = (raw) => typeof raw === "string" || Array.isArray(raw);
 const rowText = (row) => (typeof row === "string" ? row : row.map((run) => run[1]).join(""));
-const kindOf = (raw) => (isRow(raw) ? "row" : ["n", "d", "gap", "x"].find((key) => key in raw));
+const kindOf = (raw) => (isRow(raw) ? "row" : ["n", "d", "gap", "x", "html"].find((key) => key in raw));
 
 /** Return the text of an item; null for a gap, a display or a remark. */
 function textOf(raw) {
-	const row = isRow(raw) ? raw : raw.n;
+	const row = isRow(raw) ? raw : raw.n ?? raw.text;
 	return row == null ? null : rowText(row);
 }
 
@@ -156,6 +162,7 @@ function styled([style, text]) {
 }
 
 function fillRow(element, raw) {
+	if (raw.html !== undefined) return (element.innerHTML = raw.html); // a line of a form, which was sanitized
 	if (raw.gap !== undefined) raw = raw.gap || "…";
 	const row = isRow(raw) ? raw : raw.n ?? raw.x;
 	if (typeof row === "string") setText(element, row);
@@ -367,7 +374,7 @@ class Log {
 			const item = items[place];
 			const kind = kindOf(item.raw);
 			if (kind === "d") item.display = new Display();
-			item.node = item.display?.el ?? h("div.row" + { row: "", n: " dim", gap: " remark", x: " remark" }[kind]);
+			item.node = item.display?.el ?? h("div.row" + { row: "", html: "", n: " dim", gap: " remark", x: " remark" }[kind]);
 			this.fill(item, matches);
 			if (kind === "n" && this.foldNoise) {
 				let group = items[place - 1]?.node?.parentNode; // the line before is in it if it is noise, too
@@ -512,7 +519,7 @@ class Task {
 			carefulButton("Kill", "End this process; its variables are lost", `Kill ${name} and lose its variables?`,
 				ask("kill"), `Kill ${name}`),
 			tool("Stacks", "Where each thread is now", ask("stacks"), "Stacks of"),
-			tool("Open log", "All of it, in a window", () => panel.openLog(this), "Open log of"),
+			tool("Open log", "All of it, in a window", () => panel.whole.open(this, (title) => this.addFold("wholeLog", title)), "Open log of"),
 		];
 		this.written = h("span.written");
 		this.error = h("div.error", { hidden: "" });
@@ -537,7 +544,8 @@ class Task {
 	/** Called once a second, since the kernel sends only what has changed. */
 	sample() {
 		const { cpu } = this.facts;
-		const samples = (this.samples = cpu == null || this.hasEnded ? [] : [...this.samples.slice(-59), cpu]);
+		if (this.hasEnded) return; // what it used stays, as in the form
+		const samples = (this.samples = cpu == null ? [] : [...this.samples.slice(-59), cpu]);
 		const top = Math.max(100, ...samples);
 		const step = 60 / Math.max(samples.length - 1, 12);
 		const points = samples.map((value, i) => `${60 - (samples.length - 1 - i) * step} ${15 - (14 * value) / top}`);
@@ -634,15 +642,44 @@ class Task {
 	}
 }
 
-// ---- a whole log, in a window or in place ----
+// ---- whole logs, in a window or in place ----
+
+/** Asks the kernel for whole logs, while a cell runs and after it. */
+class WholeLogs {
+	readers = {}; // by the number of the request: the function that takes the parts of a log
+	request = Math.floor(Math.random() * 1e9); // other views of this model count, too
+
+	constructor(model, folder) {
+		Object.assign(this, { model, folder });
+	}
+
+	/** Open the log of a task in a tab; where the browser opens none, in what `makePlace` returns. */
+	open({ name, number }, makePlace) {
+		const page = window.open("", "_blank")?.document;
+		if (page) {
+			page.title = `Log of ${name}`;
+			page.documentElement.lang = "en";
+			page.head.append(h("style", {}, WINDOW_STYLE));
+		}
+		const root = page?.body.appendChild(h("main", {}, h("h1", {}, page.title))) ?? makePlace(`Log of ${name}`);
+		this.readers[++this.request] = showLog(root, this.folder);
+		this.model.send({ kind: "log", task: number, request: this.request });
+	}
+
+	take(log) {
+		this.readers[log.request]?.(log);
+	}
+}
 
 /** Return a function that takes the parts of a log; `root` can be in another document. */
-function showLog(root) {
+function showLog(root, folder) {
 	const facts = h("p", {}, "waiting for the kernel…");
 	const pre = h("pre", { tabindex: 0 });
 	let rest = "";
 	root.append(facts, pre);
+	const timer = setTimeout(setText, SILENT_MS, facts, `no answer: the kernel is busy or has ended. The log is in ${folder}`);
 	return ({ path, text, part, parts, skipped }) => {
+		clearTimeout(timer);
 		facts.textContent = path + (skipped ? ` — the first ${skipped} are left out` : "");
 		const lines = (rest + text).split("\n");
 		rest = part + 1 < parts ? lines.pop() : "";
@@ -661,16 +698,19 @@ const WINDOW_STYLE = `:root { color-scheme: light dark } body { margin: 16px; fo
 // ---- the final form ----
 
 /**
- * Give the form that takes the place of a panel its filter and its focus: the form has no script of its own.
+ * Give the form that takes the place of a panel its tools and its focus: the form has no script of its own.
  *
  * A form can be drawn again: with the end of its cell, with a note. It then takes over from the form before.
  */
-function handOver({ area, query, setup, root, focused }) {
+function handOver(panel) {
+	const { area, setup } = panel;
+	let { root, focused } = panel;
 	if (!area) return;
+	let tools = new FormTools(panel);
 	const look = () => {
 		const form = area.querySelector(`[data-tfmagic="${setup.name}"]`);
 		if (!form || form === root) return;
-		query = form.querySelector(".tfm-query") ?? addFilter(form, query.value); // of another view of the panel
+		tools = form.tfmTools ??= tools.add(form); // or those of another view of the panel
 		const { activeElement, body } = document;
 		const isFree = activeElement === body || root.contains(activeElement); // else the user has moved on
 		const next = focused && isFree && placeInForm(form, focused);
@@ -692,49 +732,145 @@ function followFocus(root, note) {
 	}));
 }
 
-/** Return what stands in the form for the element that had the focus: the same task, the filter, or else the form. */
+/** Return what stands in the form for the element that had the focus: the same tool, the same task, or else the form. */
 function placeInForm(form, former) {
+	const { ariaLabel } = former;
 	const task = former.closest(".tfm-task, [data-tfmagic] > details");
 	const name = task?.querySelector(".tfm-name, summary b").textContent;
+	const tool = ariaLabel && [...form.querySelectorAll("button, input")].find((element) => element.ariaLabel === ariaLabel);
 	const heads = [...form.querySelectorAll(":scope > details > summary")];
-	const box = former.matches(".tfm-query") && form.querySelector(".tfm-query");
-	const next = box || (heads.find((head) => head.querySelector("b").textContent === name) ?? form);
+	const next = tool || (heads.find((head) => head.querySelector("b").textContent === name) ?? form);
 	if (next === form) form.tabIndex = -1;
 	next.setAttribute(QUIET, "true");
 	return next;
 }
 
-/** Give a form its filter, with this text, and return the search box. */
-function addFilter(form, text) {
-	let logs; // read at the first filter: most forms get none
-	const read = () => [...form.querySelectorAll(":scope > details")].flatMap((task) => {
-		const prefix = `[${task.querySelector("b").textContent}]:`.padEnd(14) + " ";
-		const blocks = task.querySelectorAll(":scope > div > div > div > :is(pre, details > pre)");
-		return [...blocks].map((block) => ({
-			block,
-			lines: block.innerHTML.split("\n"), // no element of a line goes on in the next one
-			texts: block.textContent.split("\n").map((line) => prefix + line),
-		}));
-	});
-	const apply = (query) => {
-		const { matches, error } = filterOf(query);
-		let count = 0;
-		logs ??= read();
-		for (const { block, lines, texts } of logs) {
+/** The filter, *merged* and *Open log* of a form; they go on where those of the panel were. */
+class FormTools {
+	stops = [];
+
+	constructor({ model, context, setup, query, isMerged, tasks, whole }) {
+		Object.assign(this, { setup, isMerged, whole, text: query.value, hasKernel: true });
+		this.seen = tasks.map(({ log }) => log.items.map(({ raw, at, pos }) => ({ text: textOf(raw), at, pos })));
+		model.on("msg:custom", (message) => message?.log && whole.take(message.log));
+		model.on("destroy", () => this.loseKernel()); // it keeps the widgets of some cells only
+		for (const stop of onKernelEnd(context?.sessionContext, () => this.loseKernel())) this.stops.push(stop);
+	}
+
+	loseKernel() {
+		this.hasKernel = false;
+		for (const stop of this.stops.splice(0)) stop();
+		this.form?.querySelectorAll("[aria-label^='Open log of']").forEach((element) => element.remove());
+	}
+
+	/** Add the tools to a form, with the text and the switch as they were in the one before. */
+	add(form) {
+		this.text = this.box?.value ?? this.text; // which may not be applied yet
+		Object.assign(this, { form, logs: null, merged: null });
+		this.heads = [...form.querySelectorAll(":scope > details")];
+		this.box = searchBox((text) => this.filter(text));
+		this.box.value = this.text;
+		this.found = h("span.found");
+		const tools = h("span.tools", {}, this.found, this.box);
+		if (this.heads.length) tools.append((this.switch = mergedSwitch(() => this.merge(!this.isMerged))));
+		tools.addEventListener("keydown", (event) => event.stopPropagation());
+		form.addEventListener("mousedown", (event) => event.target.closest(".tfm-button") && event.preventDefault()); // as in the panel
+		form.firstElementChild.append(tools);
+		if (this.hasKernel) for (const head of this.heads) this.addOpener(head);
+		if (this.isMerged && this.heads.length) this.merge(true);
+		if (this.text.trim()) this.filter(this.text.trim());
+		return this;
+	}
+
+	/** Return the task of an element of the form. */
+	taskOf(head) {
+		const name = head.querySelector("b").textContent;
+		return { name, number: this.setup.tasks.findIndex((task) => task.name === name) };
+	}
+
+	addOpener(head) {
+		const task = this.taskOf(head);
+		const body = head.lastElementChild;
+		const makePlace = (title) => body.appendChild(fold(title));
+		const open = () => this.whole.open(task, makePlace);
+		body.firstElementChild.append(button("Open log", "All of it, in a window", open, `Open log of ${task.name}`));
+	}
+
+	/** Read the lines of the form, once: most forms get no filter. */
+	read() {
+		this.logs ??= this.heads.map((head) => {
+			const task = this.taskOf(head);
+			const prefix = prefixOf({ names: [task.name] });
+			const parts = head.querySelectorAll(":scope > div > div > div > :is(pre, div), :scope > div > div > div > details > pre");
+			const blocks = [...parts].map((block) => {
+				if (block.nodeName === "DIV") return { raws: [{ x: "[display: shown in its task]" }], texts: [] };
+				const texts = block.textContent.split("\n");
+				const isNoise = block.parentNode.nodeName === "DETAILS";
+				const lines = block.innerHTML.split("\n"); // no element of a line goes on in the next one
+				const raws = texts.map((text, place) => (isNoise ? { n: text } : { text, html: lines[place] }));
+				return { block, lines, raws, texts: texts.map((text) => prefix + text) };
+			});
+			return { task, blocks };
+		});
+		return this.logs;
+	}
+
+	filter(text) {
+		const { matches, error } = filterOf(text);
+		Object.assign(this, { text, matches });
+		let [count, total] = [0, 0];
+		for (const { block, lines, texts } of this.read().flatMap(({ blocks }) => blocks)) {
+			if (!block) continue;
 			const kept = lines.filter((_, place) => !matches || matches(texts[place]));
 			count += kept.length;
+			total += lines.length;
 			block.innerHTML = kept.join("\n");
 		}
-		box.ariaInvalid = !!error;
-		found.textContent = error ?? (matches ? `${count} of ${lineCount(logs.flatMap((log) => log.lines).length)} ` : "");
-	};
-	const box = searchBox(apply);
-	const found = h("span", { style: "opacity:.7" });
-	Object.assign(box, { value: text, style: "width:92px;height:22px;margin:0;box-sizing:border-box;padding:0 8px;border:1px solid rgba(128,128,128,.4);border-radius:5px;font:inherit;font-size:11px;color:inherit" });
-	box.addEventListener("keydown", (event) => event.stopPropagation());
-	form.firstElementChild.append(h("span", { style: "margin-left:auto" }, found, box));
-	if (text.trim()) apply(text.trim());
-	return box;
+		this.merged?.filter(matches);
+		this.box.ariaInvalid = !!error;
+		setText(this.found, error ?? (matches ? `${count} of ${lineCount(total)}` : ""));
+	}
+
+	merge(isMerged) {
+		this.isMerged = isMerged;
+		this.switch.ariaChecked = isMerged;
+		this.form.classList.toggle("tfm-merged", isMerged);
+		if (!this.merged) {
+			this.merged = new MergedLog({ ...this.setup, row_limit: Infinity });
+			for (const { task, raw } of this.inOrder()) this.merged.add(task, raw);
+			this.heads.at(-1).after(this.merged.el);
+		}
+		this.merged.el.hidden = !isMerged;
+		this.paint();
+	}
+
+	paint() {
+		this.merged.render(FRAME_ROWS, this.matches);
+		this.merged.follow();
+		if (this.merged.dirty) requestAnimationFrame(() => this.paint());
+	}
+
+	/** Return all lines, as a panel would merge them that was asked now: those that it has not seen come last. */
+	inOrder() {
+		const found = this.read().flatMap(({ task, blocks }) => {
+			const seen = new Map();
+			this.seen[task.number]?.forEach((item, place) => {
+				if (!seen.has(item.text)) seen.set(item.text, []);
+				seen.get(item.text).push({ ...item, place });
+			});
+			let last = { at: -1, pos: 0, place: -1 };
+			const items = blocks.flatMap(({ raws }) => raws).map((raw) => {
+				const equal = seen.get(textOf(raw)) ?? [];
+				while (equal[0]?.place <= last.place) equal.shift();
+				const { at, pos } = (last = equal[0] ?? last);
+				return { task, raw, at, pos, isSeen: !!equal[0] };
+			});
+			const end = items.findLastIndex(({ isSeen }) => isSeen) + 1;
+			items.slice(end).forEach((item, place) => Object.assign(item, { at: Infinity, pos: place }));
+			return items;
+		});
+		return found.sort((a, b) => (a.at === b.at ? a.pos - b.pos : a.at - b.at));
+	}
 }
 
 // ---- the panel ----
@@ -743,6 +879,22 @@ function addFilter(form, text) {
 function notify(setup, body) {
 	if (globalThis.Notification?.permission !== "granted") return;
 	new Notification(`tfmagic: cluster ${setup.cluster}`, { body, tag: setup.name });
+}
+
+/** Connect a slot of JupyterLab; return a function that takes it away. */
+function follow(signal, slot) {
+	signal.connect(slot);
+	return () => signal.disconnect(slot);
+}
+
+/** Call `act` when the kernel of a session ends or is another one; return functions that end this. */
+function onKernelEnd(session, act) {
+	if (!session) return [];
+	const isEnd = /^(restarting|autorestarting|terminating|dead)$/;
+	return [
+		follow(session.statusChanged, (_, status) => isEnd.test(status) && act()),
+		follow(session.kernelChanged, (_, { oldValue }) => oldValue && act()),
+	];
 }
 
 class Panel {
@@ -754,8 +906,6 @@ class Panel {
 	reported = {}; // when, by what it says
 	unfollow = [];
 	values = [];
-	logReaders = {}; // by the number of the request: the function that takes the parts of a log
-	request = Math.floor(Math.random() * 1e9); // other views of this model count, too
 	since = performance.now();
 
 	constructor(model, el) {
@@ -763,6 +913,7 @@ class Panel {
 		this.rendermime = model.widget_manager?.rendermime;
 		if (this.rendermime) managers.set(this.rendermime, model.widget_manager);
 		const setup = (this.setup = model.get("setup"));
+		this.whole = new WholeLogs(model, setup.log_hint);
 		this.head = { done: 0, total: setup.tasks.length, over: false };
 		this.merged = new MergedLog(setup);
 		const tasks = (this.tasks = setup.tasks.map((spec, number) => new Task(this, spec, number)));
@@ -821,17 +972,11 @@ class Panel {
 	/** Notice the end of the kernel, and a lost connection. */
 	followKernel(session) {
 		if (!session) return;
-		const isEnd = /^(restarting|autorestarting|terminating|dead)$/;
-		const follow = (signal, slot) => {
-			signal.connect(slot);
-			this.unfollow.push(() => signal.disconnect(slot));
-		};
-		follow(session.statusChanged, (_, status) => isEnd.test(status) && this.loseKernel());
-		follow(session.kernelChanged, (_, { oldValue }) => oldValue && this.loseKernel());
-		follow(session.connectionStatusChanged, (_, status) => {
+		const onConnection = (_, status) => {
 			this.isOffline = status !== "connected";
 			this.schedule();
-		});
+		};
+		this.unfollow = [...onKernelEnd(session, () => this.loseKernel()), follow(session.connectionStatusChanged, onConnection)];
 	}
 
 	/** Show that no task can run any more, but those of a cluster that is kept. */
@@ -878,8 +1023,7 @@ class Panel {
 		const { cell, cluster, shape } = this.setup;
 		addSpans(this, "icon elapsed done counts words found");
 		this.query = searchBox(() => this.filter());
-		this.switch = button("merged", "All tasks' lines in one stream", () => this.merge(), "Merged");
-		Object.assign(this.switch, { className: "tfm-switch", role: "switch", ariaChecked: "false" });
+		this.switch = mergedSwitch(() => this.merge());
 		const ask = (kind) => (element) => this.ask({ kind }, element);
 		this.buttons = [
 			button("Interrupt", "Interrupt every task, as Ctrl-C; the variables stay", ask("interrupt")),
@@ -912,6 +1056,7 @@ class Panel {
 
 	receive({ reset, head, tasks = {}, rows = {}, replaced, values, figures, hints, stacks, log }) {
 		const at = ++this.messages;
+		this.area ??= this.root.closest(".jp-OutputArea"); // a cell can be over before the first frame
 		this.waiting.hidden = true;
 		this.root.hidden = false;
 		this.root.classList.add("tfm-live");
@@ -929,7 +1074,7 @@ class Panel {
 			const title = `Stacks at ${new Date().toLocaleTimeString("en-GB")}`;
 			this.tasks[key]?.addFold("stacks", title, stacks[key]);
 		}
-		if (log) this.logReaders[log.request]?.(log);
+		if (log) this.whole.take(log);
 		this.schedule();
 	}
 
@@ -1053,25 +1198,12 @@ class Panel {
 		this.schedule();
 	}
 
-	openLog(task) {
-		const page = window.open("", "_blank")?.document;
-		if (page) {
-			page.title = `Log of ${task.name}`;
-			page.documentElement.lang = "en";
-			page.head.append(h("style", {}, WINDOW_STYLE));
-		}
-		const root = page?.body.appendChild(h("main", {}, h("h1", {}, page.title))) ?? task.addFold("wholeLog", `Log of ${task.name}`);
-		this.logReaders[++this.request] = showLog(root);
-		this.model.send({ kind: "log", task: task.number, request: this.request });
-	}
-
 	schedule() {
 		this.frame ??= requestAnimationFrame(() => this.flush());
 	}
 
 	flush() {
 		this.frame = undefined;
-		this.area ??= this.root.closest(".jp-OutputArea");
 		for (const task of this.tasks) if (task.isChanged) task.paint();
 		if (this.isMerged) this.mergeFinished();
 		const written = this.seenLogs().filter((log) => log.dirty);
@@ -1174,6 +1306,10 @@ class Panel {
 }
 
 export default {
+	/** Called for each model, also where no view of it is displayed: then it is here to read out a form. */
+	initialize() {
+		liveRegion();
+	},
 	render({ model, el }) {
 		const panel = new Panel(model, el);
 		return () => panel.dispose();
