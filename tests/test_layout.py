@@ -15,7 +15,17 @@ BASE = {"errors", "protocol", "system"}
 ROOMS = {"tfrecord", "hdf5", "logdir"}
 WHOLE = {f"clusters.{name}" for name in ("cluster", "attaching", "decorator")}
 """What stands above the features, since it has their methods: `Cluster`, and what makes one."""
+BELOW = (
+    "features.names",
+    "features.track.names",
+    "features.profile.names",
+    "features.profile.shares",
+    "features.profile.records",
+    "features.profile.intervals",
+)
+"""What types the results and functions that users see: `clusters` has it as bases."""
 ON_TOP = (
+    "course",  # the door of the feature
     "features.doctor",
     "features.report",
     "features.course",
@@ -40,8 +50,12 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "supervisor": {"protocol", "system", "runs", "backends"},
     "failures": BASE | {"serialization", "runs", "supervisor"},
     "views": {"protocol", "system", "runs", "supervisor", "failures"},
-    "clusters": BASE | {"serialization", "runs", "backends", "supervisor", "failures", "views", "hdf5"},
+    "names of features": {"protocol", "views"},
+    "clusters": {"names of features"}
+    | BASE
+    | {"serialization", "runs", "backends", "supervisor", "failures", "views", "hdf5"},
     "features": {
+        "names of features",
         "errors",
         "protocol",
         "system",
@@ -74,10 +88,18 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "features on top": BASE
     | {"runs", "backends", "task", "supervisor", "views", "clusters", "cluster", "frontends"}
     | {"features", "tfrecord"},
-    "course": {"features on top"},
     "server": {"runs", "system"},
     "pytest_plugin": {"backends", "cluster", "errors", "frontends", "system"},
-    "__init__": {"errors", "protocol", "system", "clusters", "cluster", "frontends", "task"},
+    "__init__": {
+        "names of features",
+        "errors",
+        "protocol",
+        "system",
+        "clusters",
+        "cluster",
+        "frontends",
+        "task",
+    },
     "__main__": {"frontends"},
 }
 
@@ -95,6 +117,8 @@ def group_of(module):
     first, *rest = module.split(".")
     if any(f"{module}.".startswith(f"{top}.") for top in ON_TOP):
         return "features on top"
+    if any(f"{module}.".startswith(f"{low}.") for low in BELOW):
+        return "names of features"
     return "cluster" if rest and f"{first}.{rest[0]}" in WHOLE else first
 
 

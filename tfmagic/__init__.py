@@ -24,7 +24,9 @@ from tfmagic.errors import (
     TaskTimeoutError,
     TfmagicError,
 )
-from tfmagic.protocol.task_context import TaskContext, barrier, current_task, track
+from tfmagic.features import names as _of_features
+from tfmagic.features.names import *  # noqa: F403 - written out there
+from tfmagic.protocol.task_context import TaskContext, barrier, current_task
 from tfmagic.system import linux_only
 
 if TYPE_CHECKING:
@@ -57,9 +59,9 @@ __all__ = [
     "cluster",
     "current_task",
     "load_ipython_extension",
-    "track",
     "unload_ipython_extension",
 ]
+__all__ += _of_features.__all__
 
 _LAZY = {
     "attach": "tfmagic.clusters.attaching",

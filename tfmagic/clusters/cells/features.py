@@ -231,11 +231,6 @@ def end(job: Job, reports: Reports, context: Context) -> None:
         job.found[each.name] = each.end(job, reports, context)
 
 
-def results() -> tuple[str, ...]:
-    """Return the names under which results have what features have found out."""
-    return tuple(each.name for each in _that_have("end"))
-
-
 def find_hints(reports: Reports) -> list[Hint]:
     """Return the hints of all features on a cell, call or script that has ended."""
     return [hint for each in _that_have("find_hints") for hint in each.find_hints(reports)]

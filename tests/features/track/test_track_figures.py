@@ -4,11 +4,12 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from tfmagic.features.track.figures import MOST_NAMES, MOST_POINTS, Series, draw
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import PointsTracked
+from tfmagic.protocol.events import FeatureRecorded
 from tfmagic.runs import folder
-from tfmagic.runs.tracked_points import append_points
-from tfmagic.views.figures import MOST_NAMES, MOST_POINTS, Figures, Series, draw
+from tfmagic.runs.feature_records import append_feature_record
+from tfmagic.views.figures import Figures
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
@@ -49,23 +50,25 @@ def test_few_points_and_points_that_are_no_numbers_are_drawn(points):
 def test_figures_are_read_from_disk_as_they_grow(tmp_path):
     run = folder.create_run(tmp_path, "c", {"shape": ""})
     figures = Figures(run, 7, [A, B])
-    assert not figures.read() and figures.charts() == {}
-    append_points(run, PointsTracked(A, 1, 7, b'{"loss":[[0,1.5],[1,0.5]]}'), 1 << 20)
-    append_points(run, PointsTracked(A, 1, 8, b'{"loss":[[0,9]]}'), 1 << 20)
-    append_points(run, PointsTracked(B, 1, 7, b'{"loss":[[0,2.5]],"accuracy":[[0,0.25]]}'), 1 << 20)
+    assert not figures.read() and figures.pictures() == {}
+    append_feature_record(run, FeatureRecorded(A, 1, 7, "track", b'{"loss":[[0,1.5],[1,0.5]]}'), 1 << 20)
+    append_feature_record(run, FeatureRecorded(A, 1, 8, "track", b'{"loss":[[0,9]]}'), 1 << 20)
+    append_feature_record(
+        run, FeatureRecorded(B, 1, 7, "track", b'{"loss":[[0,2.5]],"accuracy":[[0,0.25]]}'), 1 << 20
+    )
     assert figures.read() and not figures.read()
     assert figures.lines() == [
         "loss: worker-0 0.5 (step 1), worker-1 2.5 (step 0)",
         "accuracy: worker-1 0.25 (step 0)",
     ]
     for number in range(MOST_NAMES):
-        append_points(run, PointsTracked(A, 1, 7, b'{"n%d":[[0,1]]}' % number), 1 << 20)
+        append_feature_record(run, FeatureRecorded(A, 1, 7, "track", b'{"n%d":[[0,1]]}' % number), 1 << 20)
     figures.read()
-    assert len(figures.charts()) == MOST_NAMES
+    assert len(figures.pictures()) == MOST_NAMES
 
 
 def test_a_file_that_is_full_takes_no_more_points(tmp_path):
     run = folder.create_run(tmp_path, "c", {"shape": ""})
     for _ in range(10):
-        append_points(run, PointsTracked(A, 1, 7, b'{"loss":[[0,1.5]]}'), 100)
-    assert (run.folder / "worker-0.points").stat().st_size <= 100
+        append_feature_record(run, FeatureRecorded(A, 1, 7, "track", b'{"loss":[[0,1.5]]}'), 100)
+    assert (run.folder / "worker-0.track.jsonl").stat().st_size <= 100

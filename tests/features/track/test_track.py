@@ -45,7 +45,7 @@ def test_a_long_wait_does_not_hold_points_back(notebook):
 
         tfmagic.track(progress=1)
         folder = os.environ["FOLDER"]
-        path = os.path.join(folder, "worker-0.points")
+        path = os.path.join(folder, "worker-0.track.jsonl")
         deadline = time.monotonic() + 10
         tfmagic.track(progress=2)
         while time.monotonic() < deadline:

@@ -1,6 +1,6 @@
 """What `tfmagic.track` collects on a task, and sends in batches, however often it is called.
 
-    track(loss=0.4) ── points by name ──→ each 0.2 s, and at the end of the cell: PointsTracked ──→ kernel
+    track(loss=0.4) ── points by name ──→ each 0.2 s, and at the end of the cell: FeatureRecorded ──→ kernel
 
 The side thread sends what is due while the cell is busy with something else.
 """
@@ -13,8 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfmagic.protocol.commands import RunCell
+from tfmagic.features.track import names
+from tfmagic.features.track.names import NAME, Points
+from tfmagic.protocol import task_context
+from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.task.cell_parts import Attempt, CellPart
+from tfmagic.task.tensorflow import interrupts, patch_rows
 
 SEND_S = 0.2
 
@@ -24,18 +28,23 @@ class Tracker(CellPart):
 
     Args:
         send: Called with the points of each name, as JSON of ``{name: [[step, value], ...]}``, and the cell.
+
+    Attributes:
+        tracks_fit: Whether the user wants what `fit` reports in this cell.
     """
 
     def __init__(self, send: Callable[[bytes, int], None]):
         self._send = send
         self._lock = threading.Lock()
         self._cell = 0
-        self._points: dict[str, list[tuple[float, float]]] = {}
+        self.tracks_fit = True
+        self._points: Points = {}
         self._steps: dict[str, float] = {}  # the last one of each name
         self._sent_at = 0.0
 
     def begin(self, cell: RunCell) -> None:
-        """Count steps from 0 again."""
+        """Count steps from 0 again, and take the setting that the cell was sent with."""
+        self.tracks_fit = NAME not in cell.extras
         with self._lock:
             self._cell, self._points, self._steps = cell.cell, {}, {}
 
@@ -60,7 +69,7 @@ class Tracker(CellPart):
         if time.monotonic() - self._sent_at >= SEND_S:
             self.flush()
 
-    def flush_if_due(self) -> None:
+    def tick(self) -> None:
         """Send what has waited long enough."""
         if self._points and time.monotonic() - self._sent_at >= SEND_S:
             self.flush()
@@ -71,6 +80,29 @@ class Tracker(CellPart):
             points, self._points, self._sent_at = self._points, {}, time.monotonic()
             if points:
                 self._send(json.dumps(points, separators=(",", ":")).encode(), self._cell)
+
+
+def _send(points: bytes, cell: int) -> None:
+    record = task_context.services().record
+    assert record is not None
+    record(NAME, cell, points)
+
+
+TRACKER = Tracker(_send)
+PATCHES = patch_rows.in_both(
+    "charts of fit",
+    "{callbacks}:CallbackList.__init__(callbacks, add_history)",
+    "the panel draws loss and metrics",
+    "no charts of fit: use tfmagic.track in a callback of your own",
+    "tfmagic.features.track.fit:tracking",
+)
+interrupts.never_inside(__file__)
+
+
+def make(boot: TaskBoot) -> CellPart:
+    """Return the part of a task, which gets what `tfmagic.track` is called with."""
+    names.give_to(TRACKER.track)
+    return TRACKER
 
 
 def _number(name: str, value: Any) -> float:

@@ -6,9 +6,9 @@ import threading
 import numpy as np
 import pytest
 
+from tfmagic.features.track import task
+from tfmagic.features.track.task import Tracker
 from tfmagic.protocol.commands import RunCell
-from tfmagic.task import tracker
-from tfmagic.task.tracker import Tracker
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def sent():
 
 @pytest.fixture
 def tracked(sent, monkeypatch):
-    monkeypatch.setattr(tracker, "SEND_S", 1e9)
+    monkeypatch.setattr(task, "SEND_S", 1e9)
     made = Tracker(lambda points, cell: sent.append((cell, json.loads(points))))
     made._sent_at = 1e18
     made.begin(RunCell(3))

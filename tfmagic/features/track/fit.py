@@ -10,37 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfmagic.protocol import task_context
-from tfmagic.protocol.commands import RunCell, TaskBoot
-from tfmagic.task.cell_parts import CellPart
-from tfmagic.task.tensorflow import patch_rows
+from tfmagic.features.track.task import TRACKER
 
 _EVERY_S = 0.1
-
-
-class FitCharts(CellPart):
-    """Whether the user wants it in this cell."""
-
-    is_on = True
-
-    def begin(self, cell: RunCell) -> None:
-        """Take the setting that the cell was sent with."""
-        self.is_on = "charts" not in cell.extras
-
-
-PART = FitCharts()
-PATCHES = patch_rows.in_both(
-    "charts of fit",
-    "{callbacks}:CallbackList.__init__(callbacks, add_history)",
-    "the panel draws loss and metrics",
-    "no charts of fit: use tfmagic.track in a callback of your own",
-    f"{__name__}:tracking",
-)
-
-
-def make(boot: TaskBoot) -> CellPart:
-    """Return the part of a task."""
-    return PART
 
 
 def tracking(original: Callable[..., None]) -> Callable[..., None]:
@@ -49,7 +21,7 @@ def tracking(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(  # noqa: N807
         self: Any, callbacks: Any = None, add_history: bool = False, *rest: Any, **more: Any
     ) -> None:
-        if add_history and PART.is_on:  # of `fit`, not of evaluate or predict
+        if add_history and TRACKER.tracks_fit:  # of `fit`, not of evaluate or predict
             given = callbacks if isinstance(callbacks, list | tuple) else [callbacks] if callbacks else []
             package = importlib.import_module(f"{original.__module__.partition('.')[0]}.callbacks")
             callbacks = [*given, _make_callback(package.Callback)]
@@ -60,7 +32,7 @@ def tracking(original: Callable[..., None]) -> Callable[..., None]:
 
 def _make_callback(base: Any) -> Any:
     class TrackFit(base):  # Keras is untyped
-        """Reports loss and metrics to `tfmagic.track`."""
+        """Tracks loss and metrics."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -78,6 +50,6 @@ def _make_callback(base: Any) -> Any:
 
         def _track(self, logs: Mapping[str, Any] | None) -> None:
             with contextlib.suppress(TypeError):  # a metric that is no number
-                task_context.track(self._step, **dict(logs or {}))
+                TRACKER.track(self._step, dict(logs or {}))
 
     return TrackFit()
