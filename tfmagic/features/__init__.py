@@ -25,6 +25,7 @@ NAMES = (
     "tensorboard",
     "debug",
     "faults",
+    "exports",
     "pictures",
     "doctor",
     "report",

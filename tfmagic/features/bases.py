@@ -5,6 +5,7 @@ Written out, so that an editor completes them. A feature without methods is not 
 
 from tfmagic.features.debug.methods import Debugging
 from tfmagic.features.diff.methods import Differences
+from tfmagic.features.exports.methods import Exports
 from tfmagic.features.faults.methods import Faults
 from tfmagic.features.pictures.methods import Pictures
 from tfmagic.features.tensorboard.methods import TensorBoards
@@ -13,6 +14,7 @@ from tfmagic.features.tensorboard.methods import TensorBoards
 class FeatureMethods(
     Debugging,
     Differences,
+    Exports,
     Faults,
     Pictures,
     TensorBoards,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tfmagic.clusters.cells import features, reloading, results
-from tfmagic.clusters.cells.cell_plan import CellPlan, Options, RanCell, ViewChoice
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.rejoining import rejoin
@@ -43,7 +43,6 @@ class ClusterCells:
 
     Attributes:
         last: The outcome of the last cell or call of the user, and the context of its failures.
-        ran: The cells of the user that have ended, in this order.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class ClusterCells:
         self._deaths = DeathReports()
         self._unseen = UnseenOutput(self._supervisor)
         self.last: tuple[CellState, FailureContext] | None = None
-        self.ran: list[RanCell] = []
 
     # -- what the tasks have --
 
@@ -79,6 +77,10 @@ class ClusterCells:
     def forget_names(self) -> None:
         """Forget which names the tasks have, since they have deleted them."""
         self._variables.forget()
+
+    def note_renewed(self) -> None:
+        """Let features forget what the tasks have done: all have new processes."""
+        features.renewed(self._context)
 
     def note_reloaded(self, found: Mapping[str, Mapping[str, str]]) -> None:
         """Record the modules that tasks have reloaded: their digests by name, by name of the task."""
@@ -234,7 +236,6 @@ class ClusterCells:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)
-        self._note_ran(job, error is None)
         starts, pull, names = job.starts, job.command.pull, self._main()
         what = (outcome, starts, pull, names, run, job.found)
         unpack = functools.partial(results.unpack_outcome, *what, writable=job.options.copies)
@@ -252,14 +253,6 @@ class ClusterCells:
             return unpack()
         except NameError as missing:  # a variable that was pulled
             raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
-
-    def _note_ran(self, job: Job, succeeded: bool) -> None:
-        command = job.command
-        if command.is_users and command.source.strip():
-            tasks = tuple(task.name for task in job.tasks)
-            self.ran.append(
-                RanCell(command.cell, command.prompt, command.source, command.show_value, tasks, succeeded)
-            )
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""

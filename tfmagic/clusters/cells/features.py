@@ -130,6 +130,9 @@ class CellFeature:
         Called by any thread, before the results are made or an exception is raised.
         """
 
+    def renewed(self, context: Context) -> None:
+        """Forget what the tasks have done: all of them get new processes."""
+
     def find_hints(self, reports: Reports) -> Iterable[Hint]:
         """Return hints on a cell, call or script that has ended."""
         return ()
@@ -229,6 +232,12 @@ def end(job: Job, reports: Reports, context: Context) -> None:
     """Let each feature take what the tasks have sent."""
     for each in _that_have("end"):
         job.found[each.name] = each.end(job, reports, context)
+
+
+def renewed(context: Context) -> None:
+    """Let each feature forget what tasks have done that get new processes."""
+    for each in _that_have("renewed"):
+        each.renewed(context)
 
 
 def find_hints(reports: Reports) -> list[Hint]:

@@ -1,6 +1,6 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports` and `line_export`,
+`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`,
 and in modules ``lines`` of features.
 """
 

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfmagic.clusters.export.secrets import Secrets
+from tfmagic.features.exports.secrets import Secrets
 from tfmagic.serialization import definitions
 from tfmagic.serialization.free_names import names_assigned, names_read
 

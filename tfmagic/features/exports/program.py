@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tfmagic.clusters.cells.cell_plan import RanCell
-from tfmagic.clusters.export.notebook_names import NotebookNames
-from tfmagic.clusters.export.secrets import Secrets
-from tfmagic.clusters.export.translation import Translated, translate
 from tfmagic.errors import TfmagicError
+from tfmagic.features.exports.kernel import RanCell
+from tfmagic.features.exports.notebook_names import NotebookNames
+from tfmagic.features.exports.secrets import Secrets
+from tfmagic.features.exports.translation import Translated, translate
 from tfmagic.protocol.cluster_spec import ClusterShape
 from tfmagic.serialization import user_modules
 from tfmagic.serialization.free_names import names_assigned, names_read

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 
-from tfmagic.clusters.export.program import Program
+from tfmagic.features.exports.program import Program
 from tfmagic.serialization import user_modules
 
 _WITHOUT_IMPORT = {  # packages that are used though no code of the program imports them

@@ -1,15 +1,10 @@
 """``%tfcluster export``."""
 
-from __future__ import annotations
-
 import argparse
 import re
-from typing import TYPE_CHECKING
 
-from tfmagic.clusters.api.lines import line_command, option
-
-if TYPE_CHECKING:
-    from tfmagic.frontends.notebook.magic import NotebookClusters
+from tfmagic.clusters.api.lines import Notebook, line_command, option
+from tfmagic.features.exports.methods import Exports
 
 
 def parse_numbers(text: str) -> frozenset[int]:
@@ -27,7 +22,8 @@ def parse_numbers(text: str) -> frozenset[int]:
     option(
         "--cells", "N-M", "cells by number, such as 3-7,9 (default: all that succeeded)", type=parse_numbers
     ),
+    after="explain",
 )
-def _export(magics: NotebookClusters, name: str, folder: str, cells: frozenset[int] | None) -> None:
+def _export(magics: Notebook[Exports], name: str, folder: str, cells: frozenset[int] | None) -> None:
     for line in str(magics.known(name).export(folder, cells=cells)).splitlines():
         print(f"tfmagic: {line}")

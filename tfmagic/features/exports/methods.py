@@ -5,11 +5,12 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tfmagic.clusters.api.base import ClusterBase
-from tfmagic.clusters.export.folder import Export, check_folder, write_folder
-from tfmagic.clusters.export.program import Setup, choose, write_program
 from tfmagic.clusters.launch.checks import check
 from tfmagic.clusters.launch.given_options import other_than_default
 from tfmagic.clusters.launch.task_settings import TaskSettings
+from tfmagic.features.exports.folder import Export, check_folder, write_folder
+from tfmagic.features.exports.kernel import FEATURE
+from tfmagic.features.exports.program import Setup, choose, write_program
 from tfmagic.protocol.cluster_spec import ClusterShape, Shape
 
 
@@ -36,7 +37,7 @@ class Exports(ClusterBase):
         running = self._started()
         target = Path(os.fspath(check("folder", folder)))
         check_folder(target)
-        chosen, others = choose(running.cells.ran, cells)
+        chosen, others = choose(FEATURE.ran_on(running.supervisor), cells)
         settings = self.task_settings
         environ = {**settings.env, **({"TF_USE_LEGACY_KERAS": "1"} if settings.keras == 2 else {})}
         numbers = ", ".join(str(cell.prompt) for cell in chosen)

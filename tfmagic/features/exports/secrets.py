@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tfmagic.clusters.export.translation import Edits
+from tfmagic.features.exports.translation import Edits
 from tfmagic.system.secret_rules import ISSUED, SENT, is_secret_field, is_secret_name, secret_values
 
 _ASKS = re.compile(r"getpass|input|get_?(pass|secret|token)\w*", re.I)  # functions that ask for a value

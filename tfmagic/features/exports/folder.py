@@ -14,12 +14,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from tfmagic.clusters.export.program import SETUP, TEMPLATES, Program
-from tfmagic.clusters.export.requirements import requirements, version_of
-from tfmagic.clusters.export.wheel import make_wheel
 from tfmagic.clusters.launch.cluster_options import ShapeOptions, values_in
 from tfmagic.clusters.launch.given_options import NO_OPTIONS, GivenOptions, other_than_default
 from tfmagic.errors import TfmagicError
+from tfmagic.features.exports.program import SETUP, TEMPLATES, Program
+from tfmagic.features.exports.requirements import requirements, version_of
+from tfmagic.features.exports.wheel import make_wheel
 from tfmagic.protocol.cluster_spec import ClusterShape, ClusterSpec
 from tfmagic.serialization import user_modules
 from tfmagic.system import files

@@ -17,7 +17,7 @@ import yaml
 from ordinary_user import as_ordinary_user
 from test_export import cell, program
 
-from tfmagic.clusters.export.folder import write_folder
+from tfmagic.features.exports.folder import write_folder
 from tfmagic.protocol.cluster_spec import ClusterShape
 
 SHAPE = ClusterShape(2)

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tfmagic.clusters.cells.cell_plan import RanCell
+from tfmagic.features.exports.kernel import RanCell
 from tfmagic.system.secret_rules import ISSUED, SENT
 
 _SETS_ENVIRONMENT = re.compile(

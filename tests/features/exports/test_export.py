@@ -18,10 +18,10 @@ import yaml
 from IPython.core.inputtransformer2 import TransformerManager
 from kubeflow_trainer_api import models
 
-from tfmagic.clusters.cells.cell_plan import RanCell
-from tfmagic.clusters.export import folder as export_folder
-from tfmagic.clusters.export.program import TEMPLATES, Setup, choose, write_program
 from tfmagic.errors import TfmagicError
+from tfmagic.features.exports import folder as export_folder
+from tfmagic.features.exports.kernel import RanCell
+from tfmagic.features.exports.program import TEMPLATES, Setup, choose, write_program
 from tfmagic.protocol.cluster_spec import ClusterShape
 
 tf_config = runpy.run_path(str(TEMPLATES / "tf_config.py"))["tf_config"]
@@ -251,9 +251,9 @@ def test_an_object_of_a_class_of_the_notebook_comes_after_the_class(tmp_path):
 EXPORTS_AN_OBJECT = r"""
 import sys, dataclasses, enum
 from pathlib import Path
-from tfmagic.clusters.cells.cell_plan import RanCell
-from tfmagic.clusters.export.folder import write_folder
-from tfmagic.clusters.export.program import Setup, write_program
+from tfmagic.features.exports.kernel import RanCell
+from tfmagic.features.exports.folder import write_folder
+from tfmagic.features.exports.program import Setup, write_program
 from tfmagic.protocol.cluster_spec import ClusterShape
 source = (
     "class Kind: replaced = True\n"
