@@ -27,6 +27,7 @@ BELOW = (
 ON_TOP = (
     "course",  # the door of the feature
     "features.doctor",
+    "features.comparison.ways",
     "features.report",
     "features.course",
     "features.faults.lines",

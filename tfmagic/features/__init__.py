@@ -3,6 +3,7 @@
     NAMES ── tfmagic.system.features ──→ NAME/kernel.py: FEATURE, of `tfmagic.clusters.cells.features`
                                      ├─→ NAME/task.py: make, a part of `tfmagic.task.cell_parts`; PATCHES
                                      ├─→ NAME/lines.py: line commands, of `tfmagic.clusters.api.lines`
+                                     ├─→ NAME/ways.py: another way in which a notebook runs a cell
                                      ├─→ NAME/pages.py, shell.py: commands of the program ``tfmagic``
                                      ├─→ NAME/steps.py: STEPS, which messages propose
                                      ├─→ NAME/figures.py: open_figures, of `tfmagic.views.figures`
@@ -26,6 +27,7 @@ NAMES = (
     "debug",
     "faults",
     "exports",
+    "comparison",
     "pictures",
     "doctor",
     "report",

@@ -5,13 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfmagic.frontends.notebook.comparison import (
-    Comparison,
-    cores_sentence,
-    name_of,
-    parse_axis,
-    variants_of,
-)
+from tfmagic.features.comparison.axes import name_of, parse_axis, variants_of
+from tfmagic.features.comparison.measured import Comparison, cores_sentence
 
 
 def results(seconds, steps=0, tasks=2):

@@ -1,72 +1,26 @@
-"""``--compare``: the same cell in clusters that differ in their size, their hosts or their network.
+"""What ``--compare`` has measured: a table with a bar for each variant, and notes.
 
-    workers=1,2  network=100mbit,off ──→ 4 variants ──→ a cluster each, one after the other
-    results, bytes on the links ──→ Row for each ──→ Comparison: a table, a chart, and what the cores add
+    results, bytes on the links ──→ Row for each variant ──→ Comparison ──→ text, html
 
 A step is a call of the tf.function that the cell called most often: that of a training loop, or of `fit`.
 """
 
-import argparse
-import itertools
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfmagic.backends.simulated.links import parse_link
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.results import TaskResults
-from tfmagic.errors import ClusterSpecError
+from tfmagic.features.comparison.axes import Variant, name_of
 from tfmagic.system.memory import format_bytes
 from tfmagic.views import palette, tables
 
-AXES = ("workers", "hosts", "network")
-Value = int | str
-Variant = Mapping[str, Value]
-"""A value for each axis that is compared."""
-
-_OF_A_LINK = re.compile(r"(\d\s*(us|ms|s)|%)$", re.I)  # a latency or a loss
 _BAR_PX, _LEAST_SHARE = 220, 1 / 40  # of a bar: one of 40 characters
-
-
-def parse_axis(text: str) -> tuple[str, tuple[Value, ...]]:
-    """Read ``workers=1,2,4``, ``hosts=1,2`` or ``network=100mbit,1gbit,0.5ms,off``, for argparse."""
-    name, _, given = text.partition("=")
-    words = [word.strip() for word in given.split(",")]
-    if name == "network" and given:
-        return name, _parse_links(words)
-    if name not in AXES or not all(word.isdigit() and int(word) > 0 for word in words):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not of the form workers=1,2,4, hosts=1,2 or network=100mbit,1gbit,off"
-        )
-    return name, tuple(map(int, words))
-
-
-def _parse_links(words: Sequence[str]) -> tuple[Value, ...]:
-    """Return the links of a list in which a latency or a loss follows the rate that it belongs to."""
-    links: list[str] = []
-    for word in words:
-        if links and _OF_A_LINK.search(word):
-            links[-1] += f",{word}"
-        else:
-            links.append(word)
-    try:
-        return tuple(str(parse_link(link)) for link in links)
-    except ClusterSpecError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 _FIRST_STEP = (
     "Seconds and ms a step include the first step, in which TensorFlow makes its graphs: the more steps, the "
     "smaller is its share."
 )
-
-
-def variants_of(axes: Iterable[tuple[str, tuple[Value, ...]]]) -> list[dict[str, Any]]:
-    """Return every combination, the first axis slowest."""
-    named = dict(axes)
-    return [dict(zip(named, values, strict=True)) for values in itertools.product(*named.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +148,3 @@ def _bar(row: Row, most: float) -> tables.Shown:
     return tables.bar(
         [tables.Piece(share, "█", palette.BLUE.mid, f"{name_of(row.variant)}: {taken}")], _BAR_PX
     )
-
-
-def name_of(variant: Variant) -> str:
-    """Return "2 workers, network 1gbit"."""
-    words = []
-    for axis, value in variant.items():
-        singular = axis[:-1] if value == 1 else axis
-        words.append(f"network {value}" if axis == "network" else f"{value} {singular}")
-    return ", ".join(words)
