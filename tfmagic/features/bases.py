@@ -8,6 +8,7 @@ from tfmagic.features.diff.methods import Differences
 from tfmagic.features.exports.methods import Exports
 from tfmagic.features.faults.methods import Faults
 from tfmagic.features.pictures.methods import Pictures
+from tfmagic.features.reload.methods import Reloading
 from tfmagic.features.tensorboard.methods import TensorBoards
 
 
@@ -17,6 +18,7 @@ class FeatureMethods(
     Exports,
     Faults,
     Pictures,
+    Reloading,
     TensorBoards,
 ):
     """The methods of all features."""

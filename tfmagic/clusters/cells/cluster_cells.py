@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfmagic.clusters.cells import features, reloading, results
+from tfmagic.clusters.cells import features, results
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
@@ -115,8 +115,7 @@ class ClusterCells:
         attempts = self.targets(plan.options.on)
         prepared = self._variables.commands_for(plan, attempts)
         if plan.kind is not CellKind.ASIDE:
-            runs_here = self._supervisor.backend.runs_here
-            reloading.warn_of_old_modules(self._variables, prepared, runs_here)
+            features.old_modules(lambda: self._variables.find_old_modules(prepared), self._context)
             self._variables.tell_left_out(prepared)
             if not plan.options.is_quiet:
                 self._unseen.tell()

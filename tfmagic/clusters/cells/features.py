@@ -8,7 +8,7 @@
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -34,6 +34,8 @@ RunEmpty = Callable[[CellPlan, Iterable[TaskId]], Job]
 """Starts a cell without code on these tasks, for the halves that features have there."""
 Reports = Mapping[TaskId, object]
 """How the cell ended on each task: `CellReturned`, `CellRaised`, or the end of its process."""
+
+OldModules = tuple[Mapping[str, Sequence[TaskId]], Collection[str]]
 
 Variants = Sequence[tuple[str, Iterable[object]]]
 """The name of each variant of a cell, and the reports of its tasks."""
@@ -117,6 +119,16 @@ class CellFeature:
     def plan(self, plan: CellPlan, setting: Setting) -> bytes | None:
         """Return what the half of each task gets with the cell; None for nothing."""
         return None
+
+    def old_modules(
+        self, found: Mapping[str, Sequence[TaskId]], known: Collection[str], context: Context
+    ) -> None:
+        """Tell of modules that have changed since tasks imported them; each change only once.
+
+        Args:
+            found: The tasks that have an old version, by module.
+            known: All modules of the user's that tasks have.
+        """
 
     def begin(self, job: Job, context: Context) -> None:
         """Prepare for a job that is about to be sent."""
@@ -214,6 +226,14 @@ def extras_of(plan: CellPlan, setting: Setting) -> dict[str, bytes]:
     """Return what goes along with a cell, by feature."""
     found = {each.name: each.plan(plan, setting) for each in _that_have("plan")}
     return {**{name: record for name, record in found.items() if record is not None}, **plan.extras}
+
+
+def old_modules(find: Callable[[], OldModules], context: Context) -> None:
+    """Tell of modules that have changed, if a feature does."""
+    if listeners := _that_have("old_modules"):
+        found, known = find()
+        for each in listeners if found else ():
+            each.old_modules(found, known, context)
 
 
 def begin(job: Job, context: Context) -> None:

@@ -183,22 +183,6 @@ def _pull(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str |
 
 
 @line_command(
-    "reload",
-    "reload modules on the tasks, after a change of their files:  reload MODULE [MODULE...] [--on SELECTOR]",
-    option("modules", "MODULE", "a module of yours, with its submodules", nargs="+"),
-    ON,
-)
-def _reload(magics: NotebookClusters, name: str, modules: list[str], on: str | None) -> None:
-    cluster = magics.running(name)
-    try:
-        found = cluster.reload(*modules, on=on or "all")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    for text in reports.reloaded(modules, found):
-        print(f"tfmagic: {text}")
-
-
-@line_command(
     "explain", "print what a short name in a message means", option("word", "NAME", "a short name", nargs="?")
 )
 def _explain(magics: NotebookClusters, name: str, word: str | None) -> None:

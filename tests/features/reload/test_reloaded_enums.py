@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfmagic.serialization.user_modules import reload_modules
+from tfmagic.features.reload.on_tasks import reload_modules
 
 MODULE = """
 import enum
