@@ -129,13 +129,20 @@ def name_of(path):
 
 
 def imports_of(path):
-    """Return the modules of tfmagic that a module imports, without `tfmagic.`."""
+    """Return the modules of tfmagic that a module imports, without `tfmagic.`; "__init__" is `tfmagic` itself."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tfmagic":
             inner = node.module.removeprefix("tfmagic").lstrip(".")
-            yield from (f"{inner}.{alias.name}".lstrip(".") for alias in node.names)
+            for found in (f"{inner}.{alias.name}".lstrip(".") for alias in node.names):
+                yield found if inner or is_module(found) else "__init__"
         elif isinstance(node, ast.Import):
-            yield from (a.name.removeprefix("tfmagic.") for a in node.names if a.name.startswith("tfmagic."))
+            names = [a.name for a in node.names if a.name.split(".")[0] == "tfmagic"]
+            yield from (name.partition(".")[2] or "__init__" for name in names)
+
+
+def is_module(name):
+    """Check whether `tfmagic` has a module of this name."""
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()
 
 
 def packages_imported_by(package):

@@ -28,6 +28,7 @@ from tfmagic.features import names as _of_features
 from tfmagic.features.names import *  # noqa: F403 - written out there
 from tfmagic.protocol.task_context import TaskContext, barrier, current_task
 from tfmagic.system import linux_only
+from tfmagic.system import version as _version
 
 if TYPE_CHECKING:
     from tfmagic.clusters.attaching import attach
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from tfmagic.clusters.launch.settings import TFCluster
     from tfmagic.task.tensorflow.loopback_only import allow_other_machines
 
-__version__ = "0.1.0"
+__version__ = _version.VERSION
 
 __all__ = [
     "BackendError",

@@ -11,8 +11,8 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
-import tfmagic
 from tfmagic.errors import TfmagicError
+from tfmagic.system.own_code import OUR_FOLDER
 
 _FORMAT = "Wheel-Version: 1.0\nGenerator: tfmagic\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _METADATA = ("METADATA", "entry_points.txt", "licenses/LICENSE")
@@ -31,7 +31,7 @@ def make_wheel() -> tuple[str, bytes]:
             "tfmagic is not installed in this environment, so its dependencies are not known; "
             "pip install the folder that has it"
         ) from None
-    package, stem = Path(tfmagic.__file__).parent, f"tfmagic-{installed.version}"
+    package, stem = Path(OUR_FOLDER), f"tfmagic-{installed.version}"
     info = f"{stem}.dist-info"
     contents = {
         f"tfmagic/{path.relative_to(package).as_posix()}": path.read_bytes()

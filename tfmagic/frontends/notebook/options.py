@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-import tfmagic
 from tfmagic.clusters.api.lines import COMMANDS, Option, flag, option
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
@@ -27,6 +26,7 @@ from tfmagic.frontends import mistyped
 from tfmagic.protocol.cluster_spec import check_name
 from tfmagic.system.advice import DEFAULT_CLUSTER
 from tfmagic.system.features import halves
+from tfmagic.system.version import VERSION
 
 DEFAULT_NAME = DEFAULT_CLUSTER
 VIEWS = ("auto", "widget", "html", "text", "quiet")
@@ -206,7 +206,7 @@ def parse_line(line: str) -> tuple[str, dict[str, Any]]:
     if name in ("", "--help", "-h"):
         raise HelpShown(overview())
     if name in ("--version", "-V"):
-        raise HelpShown(f"tfmagic {tfmagic.__version__}")
+        raise HelpShown(f"tfmagic {VERSION}")
     if name not in COMMANDS:
         which = _question(line.strip(), name) or f"; it has {', '.join(COMMANDS)}"
         raise UsageError(f"%tfcluster has no command {name!r}{which}; see %tfcluster --help")
