@@ -23,7 +23,11 @@ from tfmagic.system.features import halves, propose
 
 PACKAGE = Path(tfmagic.__file__).parent
 ROOMS = PACKAGE / "features"
-LISTS = ("bases.py", "names.py")  # which features have methods of `Cluster`; functions, attributes of results
+LISTS = (
+    "bases.py",
+    "names.py",
+    "../hdf5/__init__.py",
+)  # of methods of `Cluster`; functions, attributes; classes
 THREE = {"profile": "an attribute of results, and an argument of calls"}
 """What is named in one file more, since an editor has to see both."""
 TRY = """
@@ -78,11 +82,11 @@ def words_of(path):
 def take_lines_away(file, name):
     """Remove the lines of a feature in one of `LISTS`: an import, and what it imports."""
     text = file.read_text()
-    imported = re.search(rf"^from tfmagic\.features\.{name}\.\w+ import (.+)\n", text, re.MULTILINE)
+    imported = re.search(rf"^ *from tfmagic\.features\.{name}\.\w+ import (.+)\n", text, re.MULTILINE)
     if imported is not None:
         names = imported[1].replace(", ", "|")
         file.write_text(
-            re.sub(rf'^    "?({names})"?,\n', "", text.replace(imported[0], ""), flags=re.MULTILINE)
+            re.sub(rf'^    "?({names})"?(: ".*")?,\n', "", text.replace(imported[0], ""), flags=re.MULTILINE)
         )
 
 

@@ -19,6 +19,7 @@ task, travels under its name.
 NAMES = (
     "early_variables",
     "track",
+    "shared_files",
     "different_weights",
     "profile",
     "notify",

@@ -6,7 +6,7 @@ CellPlan ── TaskVariables ──→ a command for each task ──→ Job �
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters.cells import features, results
@@ -23,8 +23,6 @@ from tfmagic.errors import TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import DeathReports
 from tfmagic.failures.root_cause import FailureContext
-from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.cluster_spec import Selector, TaskId, select
 from tfmagic.protocol.commands import CellKind, Rejoin
 from tfmagic.protocol.events import CellRequested, GroupChanged
@@ -38,7 +36,7 @@ class ClusterCells:
     """Starts the cells of one cluster, under the lock of its owner, and settles them, by any thread.
 
     Args:
-        shared_files: The HDF5 files that tasks share.
+        companions: What features have beside the cluster.
         main: Returns the ``__main__`` whose functions and variables travel by name.
 
     Attributes:
@@ -50,7 +48,7 @@ class ClusterCells:
         processes: ClusterProcesses,
         views: ClusterViews,
         variables: TaskVariables,
-        shared_files: SharedWriters,
+        companions: Sequence[features.Companion],
         main: Callable[[], dict[str, Any]],
         lock: threading.RLock,
     ):
@@ -58,7 +56,7 @@ class ClusterCells:
         self._supervisor, self._kept_record = processes.supervisor, processes.kept_record
         self._main, self._lock = main, lock
         self._cell_tasks = processes.shape.cell_tasks
-        self._shared_files = shared_files
+        self._companions = companions
         self._context = features.Context(processes.setting, processes.supervisor, self._run_empty)
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
@@ -229,7 +227,7 @@ class ClusterCells:
         run = self._processes.run
         results.warn_of_lost_output(outcome, run, self._supervisor.closed_logs)
         results.report_restored_folder(run)
-        lost_files = self._shared_files.settle(job.number)
+        faults = [each.settle(job.number) for each in self._companions]
         context = self._views.failure_context(job, stacks.read_grouped(run, job.dumps))
         if job.command.is_users:
             self.last = (outcome, context)
@@ -246,8 +244,8 @@ class ClusterCells:
             self._note_new_process(error)
             explain = functools.partial(root_cause.explain, outcome, error, context)
             raise ipython_tracebacks.dress(error, explain)
-        if lost_files:
-            raise SharedWriterError("; ".join(lost_files))
+        if (fault := next(filter(None, faults), None)) is not None:
+            raise fault
         try:
             return unpack()
         except NameError as missing:  # a variable that was pulled

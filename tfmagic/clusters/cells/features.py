@@ -64,6 +64,28 @@ class Startable(Protocol):
         """Return a setting as it holds for this cluster."""
 
 
+class Companion(Protocol):
+    """What a feature has beside a cluster while it lives.
+
+    Attributes:
+        heard: The classes of events that matter to it; can grow.
+    """
+
+    heard: set[type]
+
+    def hear(self, event: Any, state: Any) -> None:
+        """Take an event; `state` is that before it. On the supervisor's thread."""
+
+    def settle(self, cell: int) -> BaseException | None:
+        """Return what a cell that has ended well raises. By the thread that waited for it; can wait."""
+
+    def finish(self) -> None:
+        """Begin to end. On the supervisor's thread, when its loop ends."""
+
+    def close(self) -> Iterable[str]:
+        """End, and return what the user should know. By the thread that stops the cluster; can wait."""
+
+
 class CellFeature:
     """One feature.
 
@@ -87,6 +109,10 @@ class CellFeature:
     def before_start(self, shell: Any, cluster: Startable) -> Iterable[str]:
         """Return what the user of a notebook is told before a cluster starts, line by line."""
         return ()
+
+    def accompany(self) -> Companion | None:
+        """Return what goes along with a new cluster."""
+        return None
 
     def record(self, run: RunFolder) -> Recorder | None:
         """Return what records a run while it happens."""
@@ -202,6 +228,12 @@ def recorders(run: RunFolder) -> list[Recorder]:
     """Return what records a run while it happens."""
     found = (each.record(run) for each in _that_have("record"))
     return [recorder for recorder in found if recorder is not None]
+
+
+def companions() -> list[Companion]:
+    """Return what goes along with a new cluster."""
+    found = (each.accompany() for each in _that_have("accompany"))
+    return [companion for companion in found if companion is not None]
 
 
 def adapt(program: Program, settings: TaskSettings, keras: int | None) -> TaskSettings:

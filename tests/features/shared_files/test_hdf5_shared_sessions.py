@@ -14,9 +14,9 @@ import pytest
 from conftest import alive, program, wait_until
 from hdf5_files import contents, writer_pid
 
+from tfmagic.features.shared_files import messages, sessions
+from tfmagic.features.shared_files.connection import Connection
 from tfmagic.hdf5 import SharedWriter, SharedWriterError
-from tfmagic.hdf5.shared_writer import messages, sessions
-from tfmagic.hdf5.shared_writer.connection import Connection
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 
@@ -48,8 +48,8 @@ SCRIPT = """
 import os, sys
 import numpy as np
 from tfmagic.hdf5 import SharedWriter
-from tfmagic.hdf5.shared_writer import messages, sessions
-from tfmagic.hdf5.shared_writer.connection import Connection
+from tfmagic.features.shared_files import messages, sessions
+from tfmagic.features.shared_files.connection import Connection
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 
@@ -107,8 +107,8 @@ def test_a_fork_that_ends_does_not_close_the_file_of_its_parent(path, end):
 FORKING = """
 import os, sys, time
 from tfmagic.hdf5 import SharedWriter
-from tfmagic.hdf5.shared_writer import messages, sessions
-from tfmagic.hdf5.shared_writer.connection import Connection
+from tfmagic.features.shared_files import messages, sessions
+from tfmagic.features.shared_files.connection import Connection
 from tfmagic.protocol.channel import channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
 

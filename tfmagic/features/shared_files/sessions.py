@@ -25,8 +25,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfmagic.features.shared_files import links, messages
+from tfmagic.hdf5.errors import SharedWriterError
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.hdf5.shared_writer import links, messages
 from tfmagic.protocol import events
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.protocol.cluster_spec import TaskId
@@ -133,7 +134,7 @@ class Session:
     def _start(self, output: int) -> subprocess.Popen[bytes]:
         fd = self._theirs.fileno()
         process = start_interpreter(
-            "from tfmagic.hdf5.shared_writer import writer_process\n"
+            "from tfmagic.features.shared_files import writer_process\n"
             f"writer_process.main({fd}, *{(self.path, self.how, self.members)!a})",
             path=import_path(),
             stdout=output,
@@ -212,13 +213,13 @@ class SharedWriters:
                             for session in _sessions_of(owner):
                                 session.attached.discard(task.name)
 
-    def settle(self, cell: int) -> list[str]:
-        """Wait until the files of an ended cell have their names. Return why files could not be written.
+    def settle(self, cell: int) -> SharedWriterError | None:
+        """Wait until the files of an ended cell have their names. Return an error if some were not written.
 
         A file that a task has not closed stays open; a message on stderr names it.
         """
         if (owner := self._owners.get(cell)) is None:
-            return []
+            return None
         with _lock:
             sessions = _sessions_of(owner)
         for session in sessions:
@@ -230,7 +231,8 @@ class SharedWriters:
                     f"{session.path} is still open on {', '.join(session.open_on)}, and gets its name when "
                     "it is closed: use `with SharedWriter(...)`, or call close()"
                 )
-        return owner.take_failures()
+        lost = owner.take_failures()
+        return SharedWriterError("; ".join(lost)) if lost else None
 
     def finish(self) -> None:
         """Let all files get their names. Does not wait."""

@@ -23,10 +23,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from tfmagic.errors import ProtocolError
+from tfmagic.features.shared_files import links, sessions
+from tfmagic.features.shared_files.connection import Connection
+from tfmagic.features.shared_files.messages import TEXT, ToTask, text_of_dtype
 from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.shared_writer import links, sessions
-from tfmagic.hdf5.shared_writer.connection import Connection
-from tfmagic.hdf5.shared_writer.messages import TEXT, ToTask, text_of_dtype
 from tfmagic.protocol import task_context
 from tfmagic.protocol.channel import Channel, channel_pair
 from tfmagic.system.arguments import as_path

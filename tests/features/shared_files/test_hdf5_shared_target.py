@@ -12,8 +12,8 @@ import pytest
 from conftest import wait_until
 from hdf5_files import contents, writer_pid
 
+from tfmagic.features.shared_files.target import Target
 from tfmagic.hdf5 import SharedWriter, SharedWriterError
-from tfmagic.hdf5.shared_writer.target import Target
 
 
 @pytest.fixture

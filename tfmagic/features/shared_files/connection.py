@@ -14,10 +14,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tfmagic.errors import ProtocolError
+from tfmagic.features.shared_files import messages
+from tfmagic.features.shared_files.messages import BUFFER_BYTES
 from tfmagic.hdf5.errors import MismatchError, SharedWriterError
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.hdf5.shared_writer import messages
-from tfmagic.hdf5.shared_writer.messages import BUFFER_BYTES
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.payload import OwnedHandle
 from tfmagic.system import notices

@@ -134,7 +134,7 @@ def test_appends_after_interrupted_ones_neither_wait_for_ever_nor_lose_rows(path
 
 
 def test_a_writer_that_is_silent_for_long_is_named(path, capfd, monkeypatch):
-    monkeypatch.setattr("tfmagic.hdf5.shared_writer.connection._SILENCE_S", 0.2)
+    monkeypatch.setattr("tfmagic.features.shared_files.connection._SILENCE_S", 0.2)
     with SharedWriter(path) as writer:
         pid = writer_pid()
         os.kill(pid, signal.SIGSTOP)

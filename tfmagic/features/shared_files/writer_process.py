@@ -24,10 +24,10 @@ import traceback
 from typing import Any
 
 from tfmagic.errors import ProtocolError
+from tfmagic.features.shared_files import messages
+from tfmagic.features.shared_files.datasets import Datasets
+from tfmagic.features.shared_files.target import Target
 from tfmagic.hdf5.errors import MismatchError, reason_of
-from tfmagic.hdf5.shared_writer import messages
-from tfmagic.hdf5.shared_writer.datasets import Datasets
-from tfmagic.hdf5.shared_writer.target import Target
 from tfmagic.protocol.channel import Channel
 from tfmagic.system import notices
 

@@ -13,10 +13,10 @@ import os
 import time
 from typing import Any
 
+from tfmagic.features.shared_files.messages import TEXT, Rows, dtype_of_text, text_of_dtype
 from tfmagic.hdf5 import closing
 from tfmagic.hdf5.errors import MismatchError
 from tfmagic.hdf5.rows import check_growth, check_rows
-from tfmagic.hdf5.shared_writer.messages import TEXT, Rows, dtype_of_text, text_of_dtype
 
 _CHUNK_BYTES = 1 << 20  # larger ones gain nothing; smaller ones cost a look-up each
 CACHE_BYTES = 2 * _CHUNK_BYTES  # of a dataset: the chunk that is being filled, and the next

@@ -16,9 +16,9 @@ import shutil
 import stat
 from typing import Any
 
+from tfmagic.features.shared_files.datasets import CACHE_BYTES
 from tfmagic.hdf5 import guarding, unfinished
 from tfmagic.hdf5.partnames import UNFINISHED
-from tfmagic.hdf5.shared_writer.datasets import CACHE_BYTES
 from tfmagic.system import files
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tfmagic.hdf5.shared_writer import links
+from tfmagic.features.shared_files import links
 from tfmagic.protocol import task_context
 
 

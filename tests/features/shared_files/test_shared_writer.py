@@ -12,8 +12,8 @@ import pytest
 from conftest import alive, wait_until
 
 import tfmagic
+from tfmagic.features.shared_files import sessions
 from tfmagic.hdf5 import MismatchError, SharedWriter, SharedWriterError
-from tfmagic.hdf5.shared_writer import sessions
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +348,7 @@ def test_tasks_that_end_at_the_moment_of_their_cell_lose_nothing(path):
 KERNEL = """
 import sys, tfmagic
 from tfmagic.hdf5 import SharedWriter
-from tfmagic.hdf5.shared_writer import sessions
+from tfmagic.features.shared_files import sessions
 
 def work(path):
     import numpy as np, os
