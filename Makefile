@@ -116,7 +116,7 @@ test-next: $(NEXT)
 	.venv-next/bin/python scripts/suite.py --quick -W default --disable-warnings tests/notebooks/test_quickstart.py \
 		tests/task tests/training tests/task/test_keras_saving.py tests/features/profile/test_profile.py \
 		tests/integration/test_interrupts.py tests/training/test_strategies.py tests/task/test_new_context.py \
-		tests/serialization/test_captured_values.py tests/backends/test_exposure.py tests/integration/test_track.py
+		tests/serialization/test_captured_values.py tests/backends/test_exposure.py tests/features/track/test_track.py
 
 # the quick part with the packages of a hosted page, which an installation of tfmagic leaves as they are; it has no
 # Ray and no Keras 2

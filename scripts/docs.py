@@ -205,6 +205,8 @@ def _documented(path: str, item: object) -> Iterable[str]:
     members = [] if path == "tfmagic.TFCluster" else ["   :members:"]  # the page of settings has them
     if path == "tfmagic.Cluster":
         members.append("   :inherited-members:")
+    if path == "tfmagic.TaskResults":  # what features bring is in its bases
+        members.append("   :inherited-members: Mapping")
     yield f"```{{eval-rst}}\n.. {kind}:: {path}"
     yield from members if kind == "autoclass" else ()
     yield "```\n"

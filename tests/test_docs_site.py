@@ -37,6 +37,7 @@ def test_each_page_notebook_and_lesson_is_on_the_site(site):
 
 def test_the_reference_has_each_option_command_and_setting(site):
     from tfmagic import TFCluster
+    from tfmagic.features.names import FeatureAttributes
     from tfmagic.frontends.cli.parsers import PAGES
     from tfmagic.frontends.notebook import options, whole  # noqa: F401  which fills the commands
 
@@ -49,6 +50,9 @@ def test_the_reference_has_each_option_command_and_setting(site):
         name in words("settings") for name, trait in TFCluster.class_own_traits().items() if trait.help
     )
     assert "--keep-going" in words("cell") and "tfmagic.Cluster(" in words("api")
+    of_features = {name for name in dir(FeatureAttributes) if not name.startswith("_")}
+    api = (site / "reference" / "api.html").read_text("utf-8")
+    assert of_features and all(f'id="tfmagic.TaskResults.{name}"' in api for name in of_features)
 
 
 def test_each_page_has_its_markdown_and_a_line_in_the_list_for_programs(site):

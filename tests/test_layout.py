@@ -15,8 +15,19 @@ BASE = {"errors", "protocol", "system"}
 ROOMS = {"tfrecord", "hdf5", "logdir"}
 WHOLE = {f"clusters.{name}" for name in ("cluster", "attaching", "decorator")}
 """What stands above the features, since it has their methods: `Cluster`, and what makes one."""
+BELOW = (
+    "features.names",
+    "features.track.names",
+    "features.profile.names",
+    "features.profile.shares",
+    "features.profile.records",
+    "features.profile.intervals",
+)
+"""What types the results and functions that users see: `clusters` has it as bases."""
 ON_TOP = (
+    "course",  # the door of the feature
     "features.doctor",
+    "features.comparison.ways",
     "features.report",
     "features.course",
     "features.faults.lines",
@@ -40,8 +51,13 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "supervisor": {"protocol", "system", "runs", "backends"},
     "failures": BASE | {"serialization", "runs", "supervisor"},
     "views": {"protocol", "system", "runs", "supervisor", "failures"},
-    "clusters": BASE | {"serialization", "runs", "backends", "supervisor", "failures", "views", "hdf5"},
+    "names of features": {"protocol", "views"},
+    "clusters": {"names of features"}
+    | BASE
+    | {"serialization", "runs", "backends", "supervisor", "failures", "views"},
     "features": {
+        "hdf5",
+        "names of features",
         "errors",
         "protocol",
         "system",
@@ -74,10 +90,20 @@ MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it
     "features on top": BASE
     | {"runs", "backends", "task", "supervisor", "views", "clusters", "cluster", "frontends"}
     | {"features", "tfrecord"},
-    "course": {"features on top"},
     "server": {"runs", "system"},
     "pytest_plugin": {"backends", "cluster", "errors", "frontends", "system"},
-    "__init__": {"errors", "protocol", "system", "clusters", "cluster", "frontends", "task"},
+    "__init__": {
+        "hdf5",
+        "features",
+        "names of features",
+        "errors",
+        "protocol",
+        "system",
+        "clusters",
+        "cluster",
+        "frontends",
+        "task",
+    },
     "__main__": {"frontends"},
 }
 
@@ -92,9 +118,13 @@ def package_of(path):
 
 def group_of(module):
     """Return the entry of the table for a module, given without `tfmagic.`."""
+    if module == "hdf5.__init__":  # the door, which has what a feature brings
+        return "__init__"
     first, *rest = module.split(".")
     if any(f"{module}.".startswith(f"{top}.") for top in ON_TOP):
         return "features on top"
+    if any(f"{module}.".startswith(f"{low}.") for low in BELOW):
+        return "names of features"
     return "cluster" if rest and f"{first}.{rest[0]}" in WHOLE else first
 
 
@@ -104,13 +134,20 @@ def name_of(path):
 
 
 def imports_of(path):
-    """Return the modules of tfmagic that a module imports, without `tfmagic.`."""
+    """Return the modules of tfmagic that a module imports, without `tfmagic.`; "__init__" is `tfmagic` itself."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tfmagic":
             inner = node.module.removeprefix("tfmagic").lstrip(".")
-            yield from (f"{inner}.{alias.name}".lstrip(".") for alias in node.names)
+            for found in (f"{inner}.{alias.name}".lstrip(".") for alias in node.names):
+                yield found if inner or is_module(found) else "__init__"
         elif isinstance(node, ast.Import):
-            yield from (a.name.removeprefix("tfmagic.") for a in node.names if a.name.startswith("tfmagic."))
+            names = [a.name for a in node.names if a.name.split(".")[0] == "tfmagic"]
+            yield from (name.partition(".")[2] or "__init__" for name in names)
+
+
+def is_module(name):
+    """Check whether `tfmagic` has a module of this name."""
+    return (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").exists()
 
 
 def packages_imported_by(package):

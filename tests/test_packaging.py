@@ -88,7 +88,7 @@ def test_a_wheel_from_the_checkout_is_complete(wheel):
         "views/assets/panel.js",
         "views/assets/panel.css",
         lesson,
-        "clusters/export/templates/tf_config.py",
+        "features/exports/templates/tf_config.py",
         "frontends/symptoms.md",
     ):
         assert f"tfmagic/{name}" in names
@@ -104,7 +104,7 @@ def test_the_wheel_of_an_export_is_the_one_that_was_installed(wheel, tmp_path):
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, wheel]
     subprocess.run(command, check=True, capture_output=True)
     code = (
-        "import tfmagic\nfrom tfmagic.clusters.export.wheel import make_wheel\n"
+        "import tfmagic\nfrom tfmagic.features.exports.wheel import make_wheel\n"
         f"assert tfmagic.__file__.startswith({str(place)!r})\n"
         "name, packed = make_wheel()\nassert (name, packed) == make_wheel()\n"
         f"open({str(made)!r} + '/' + name, 'wb').write(packed)"

@@ -20,7 +20,6 @@ def lines() -> Iterator[str]:
     from importlib import import_module
 
     from tfmagic import TFCluster
-    from tfmagic.clusters.cells import features
     from tfmagic.features.metrics import server as metrics
     from tfmagic.frontends.cli import parsers
     from tfmagic.frontends.notebook import options, whole
@@ -28,7 +27,6 @@ def lines() -> Iterator[str]:
     for module in map(import_module, MODULES):
         for name in sorted(module.__all__):
             yield from _names(f"{module.__name__}.{name}", getattr(module, name))
-    yield from (f"tfmagic.TaskResults.{name}" for name in features.results())
     assert whole.COMMAND_MODULES
     yield from _options("%%tfcluster", options.cell_parser())
     for name in sorted(options.COMMANDS):

@@ -25,6 +25,8 @@ async def main(cluster: tfmagic.Cluster) -> None:
     reveal_type(cluster.run(functools.partial(plain, n=1)))  # TaskResults[int]
     reveal_type(cluster.run(plain, 1)["worker-0"])  # int
     reveal_type(cluster.run(plain, 1).of("worker"))  # list[int]
+    reveal_type(cluster.run(plain, 1).profile)  # Profile | None
+    reveal_type(tfmagic.track)  # def (step: float | None =, **values: Any)
     reveal_type(cluster.submit(plain, 1))  # CallFuture[TaskResults[int]]
     reveal_type(cluster.submit(awaited, 1).result())  # TaskResults[str]
     reveal_type(await cluster.arun(plain, 1))  # TaskResults[int]
@@ -57,6 +59,7 @@ cluster.map(print, 3)  # wrong
 @tfmagic.cluster
 def train(lr: float) -> int: ...
 train("fast")  # wrong
+cluster.run(print).mode  # wrong
 """
 
 

@@ -24,8 +24,11 @@ from tfmagic.errors import (
     TaskTimeoutError,
     TfmagicError,
 )
-from tfmagic.protocol.task_context import TaskContext, barrier, current_task, track
+from tfmagic.features import names as _of_features
+from tfmagic.features.names import *  # noqa: F403 - written out there
+from tfmagic.protocol.task_context import TaskContext, barrier, current_task
 from tfmagic.system import linux_only
+from tfmagic.system import version as _version
 
 if TYPE_CHECKING:
     from tfmagic.clusters.attaching import attach
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from tfmagic.clusters.launch.settings import TFCluster
     from tfmagic.task.tensorflow.loopback_only import allow_other_machines
 
-__version__ = "0.1.0"
+__version__ = _version.VERSION
 
 __all__ = [
     "BackendError",
@@ -57,9 +60,9 @@ __all__ = [
     "cluster",
     "current_task",
     "load_ipython_extension",
-    "track",
     "unload_ipython_extension",
 ]
+__all__ += _of_features.__all__
 
 _LAZY = {
     "attach": "tfmagic.clusters.attaching",

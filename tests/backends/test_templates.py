@@ -487,7 +487,7 @@ def test_the_name_of_an_environment_stands_for_what_an_import_can_see(monkeypatc
         others.add(digest(base))
     finally:
         os.umask(before)
-    monkeypatch.setattr("tfmagic.__version__", "0.0.1")
+    monkeypatch.setattr("tfmagic.backends.templates.VERSION", "0.0.1")
     others.add(digest(base))
     assert len(others) == 6
 

@@ -62,8 +62,8 @@ def test_every_option_of_a_cell():
         ("--cluster a\0", "NUL"),
         ("--keras 4", "invalid choice"),
         ("--env 'A=1", "cannot read the options"),
-        ("--detach --fresh", "leave --fresh and --compare out"),
-        ("--detach --compare workers=1,2", "leave --fresh and --compare out"),
+        ("--detach --fresh", "leave --fresh out"),
+        ("--detach --compare workers=1,2", "leave --compare out"),
     ],
 )
 def test_a_mistake_is_one_usage_error_with_a_next_step(line, message):

@@ -8,11 +8,11 @@ import pytest
 
 from tfmagic.frontends.cli import main
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import PointsTracked
+from tfmagic.protocol.events import FeatureRecorded
 from tfmagic.runs import schemas
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord, append_record
+from tfmagic.runs.feature_records import append_feature_record
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.tracked_points import append_points
 from tfmagic.system.process_identity import identify
 
 
@@ -66,7 +66,9 @@ def test_a_run_is_waited_for_from_outside(failed_run, capsys):
         json.dumps({"cluster": "broken", "started": 9e9, **identify(os.getpid()).as_json()})
     )
     append_record(failed_run, running)
-    append_points(failed_run, PointsTracked(TaskId("worker", 0), 1, 2, b'{"loss":[[340,0.21]]}'), 1 << 20)
+    append_feature_record(
+        failed_run, FeatureRecorded(TaskId("worker", 0), 1, 2, "track", b'{"loss":[[340,0.21]]}'), 1 << 20
+    )
     assert main(["wait", "broken", "--timeout", "0.01"]) == 124
     assert "cell [6] still runs: step 340, loss 0.21 (worker-0);" in capsys.readouterr().out
     assert main(["wait", "nothing"]) == 1 and "nothing" in capsys.readouterr().err

@@ -50,7 +50,7 @@ ELSEWHERE = {
     ("docs/teaching.md", "python"): "features/course/test_exercises.py",
     ("docs/quick-starts.md", "bash"): "backends/test_templates.py",
     ("docs/quick-starts.md", "python"): "backends/test_templates.py",
-    ("docs/export.md", "bash"): "clusters/test_exported_runs.py",
+    ("docs/export.md", "bash"): "features/exports/test_exported_runs.py",
     ("docs/ray.md", "ipython"): "backends/remote/test_ray_docs.py",
     ("docs/ray.md", "python"): "backends/remote/test_ray_docs.py",
     ("docs/ray.md", "bash"): "backends/remote/test_ray_docs.py",

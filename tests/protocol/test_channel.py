@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfmagic.errors import ProtocolError
-from tfmagic.hdf5.shared_writer import messages as hdf5_messages
+from tfmagic.features.shared_files import messages as hdf5_messages
 from tfmagic.protocol import channel, launcher_messages
 from tfmagic.protocol.channel import Channel, channel_pair, encode
 from tfmagic.protocol.cluster_spec import TaskId

@@ -7,12 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tfmagic.features.track.recorded import last
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import PointsTracked
+from tfmagic.protocol.events import FeatureRecorded
 from tfmagic.runs import schemas
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, TaskRecord
+from tfmagic.runs.feature_records import append_feature_record
 from tfmagic.runs.folder import RunFolder
-from tfmagic.runs.tracked_points import append_points, last_points
 
 A, B = TaskId("worker", 0), TaskId("worker", 1)
 
@@ -23,7 +24,7 @@ def run(tmp_path):
 
 
 def track(run, task, cell, points):
-    append_points(run, PointsTracked(task, 1, cell, points), 1 << 20)
+    append_feature_record(run, FeatureRecorded(task, 1, cell, "track", points), 1 << 20)
 
 
 def record(*tasks, verdict="", elapsed_s=62.0):
@@ -34,9 +35,9 @@ def test_the_last_values_are_those_of_the_asked_cell(run):
     track(run, A, 1, b'{"loss":[[0,9]],"old":[[0,1]]}')
     track(run, A, 2, b'{"loss":[[0,3],[1,2]]}')
     track(run, A, 2, b'{"accuracy":[[1,0.5]],"loss":[[2,1]]}')
-    assert last_points(run, A) == {"loss": (2, 1), "accuracy": (1, 0.5)}
-    assert last_points(run, A, 1) == {"loss": (0, 9), "old": (0, 1)}
-    assert last_points(run, A, 3) == last_points(run, B) == {}
+    assert last(run, A) == {"loss": (2, 1), "accuracy": (1, 0.5)}
+    assert last(run, A, 1) == {"loss": (0, 9), "old": (0, 1)}
+    assert last(run, A, 3) == last(run, B) == {}
 
 
 def test_a_cell_that_runs_is_one_sentence(run):
@@ -84,7 +85,9 @@ def test_a_piece_of_a_log_ends_with_a_line_and_says_where_to_go_on(run):
 def test_the_documentation_has_every_field():
     page = (Path(__file__).parents[2] / "docs/agents.md").read_text()
     rows = dict(re.findall(r"^\| `(\w+Report)` \| (.*) \|$", page, re.MULTILINE))
-    structs = {kind.__name__: kind for kind in schemas.Report.__subclasses__()}
+    of_features = schemas.OfTask, schemas.OfRun
+    kinds = [kind for base in (schemas.Report, *of_features) for kind in base.__subclasses__()]
+    structs = {kind.__name__: kind for kind in kinds if kind not in of_features}
     assert rows.keys() == structs.keys()
     for name, kind in structs.items():
         assert set(kind.__struct_fields__) <= set(re.findall(r"`(\w+)`", rows[name])), name

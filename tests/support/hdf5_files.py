@@ -6,8 +6,8 @@ import sys
 import h5py
 from conftest import wait_until
 
+from tfmagic.features.shared_files import sessions
 from tfmagic.hdf5 import TaskFile
-from tfmagic.hdf5.shared_writer import sessions
 
 
 def contents(path):

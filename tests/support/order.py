@@ -28,7 +28,7 @@ _SHARED = {  # what the files of a group share, and would each start again
     "tfmagic commands": (
         *("integration/test_docs", "integration/test_script_runs", "tfrecord/test_tfrecord_tasks"),
         *("integration/test_every_interpreter", "backends/test_processes", "features/report/test_report"),
-        *("hdf5/test_shared_writer", "backends/test_early_imports"),
+        *("features/shared_files/test_shared_writer", "backends/test_early_imports"),
     ),
     "a kernel": (
         *("runner/test_multi_process_runner", "integration/test_kernel", "backends/remote/test_ray_docs"),

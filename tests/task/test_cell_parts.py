@@ -39,9 +39,7 @@ def test_a_part_that_fails_is_a_failure_of_its_cell_and_the_next_one_runs(tfclus
     """A lock of the tracker that raises is a part of tfmagic that fails at the beginning of a cell."""
 
     def spoil():
-        from tfmagic.protocol import task_context
-
-        tracker = task_context._services.track.__self__
+        from tfmagic.features.track.task import TRACKER as tracker  # noqa: N811
 
         class Broken:
             def __enter__(self):

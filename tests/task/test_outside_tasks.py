@@ -1,4 +1,4 @@
-"""`outside_tasks.join` without a cluster; tests/clusters/test_exported_runs.py has strategies."""
+"""`outside_tasks.join` without a cluster; tests/features/exports/test_exported_runs.py has strategies."""
 
 import json
 import subprocess

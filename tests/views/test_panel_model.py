@@ -20,8 +20,8 @@ from tfmagic.protocol.events import (
     CellRequested,
     CellReturned,
     Displayed,
+    FeatureRecorded,
     LineReached,
-    PointsTracked,
     SignalAsked,
     StopRequested,
     TaskExited,
@@ -30,9 +30,9 @@ from tfmagic.protocol.events import (
 )
 from tfmagic.protocol.payload import PackedError
 from tfmagic.runs.cell_records import ErrorRecord
+from tfmagic.runs.feature_records import append_feature_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.given_hints import Hint, append_hint
-from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.cell_controls import CellControls
 from tfmagic.supervisor.lifecycle import apply, decide, new_state
 from tfmagic.supervisor.running_cell import RunningCell
@@ -127,7 +127,9 @@ def test_the_setup_names_the_tasks_and_those_that_are_open(shown):
 
 def test_charts_are_drawn_at_most_twice_a_second_and_once_more_at_the_end(shown, monkeypatch):
     def track(step):
-        append_points(shown.run, PointsTracked(A, 1, 1, b'{"loss":[[%d,1]]}' % step), 1 << 20)
+        append_feature_record(
+            shown.run, FeatureRecorded(A, 1, 1, "track", b'{"loss":[[%d,1]]}' % step), 1 << 20
+        )
 
     track(0)
     assert "step 0" in shown.model.look()["figures"]["loss"]

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import Displayed, PointsTracked
+from tfmagic.protocol.events import Displayed, FeatureRecorded
 from tfmagic.runs.cell_records import (
     CellRecord,
     ErrorRecord,
@@ -19,9 +19,9 @@ from tfmagic.runs.cell_records import (
     read_displays,
     read_records,
 )
+from tfmagic.runs.feature_records import append_feature_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.given_hints import Hint, append_hint
-from tfmagic.runs.tracked_points import append_points
 from tfmagic.views import embedding, static_form
 from tfmagic.views.values import fold_values
 
@@ -100,7 +100,9 @@ def test_what_was_tracked_is_a_chart_and_its_last_values_are_text(tmp_path):
     kept = Kept(tmp_path, worker_0=b"a\n", worker_1=b"b\n")
     for number in range(2):
         task = TaskId("worker", number)
-        append_points(kept.run, PointsTracked(task, 1, 1, b'{"loss<":[[0,1],[1,0.5]]}'), 1 << 20)
+        append_feature_record(
+            kept.run, FeatureRecorded(task, 1, 1, "track", b'{"loss<":[[0,1],[1,0.5]]}'), 1 << 20
+        )
     form = kept.render()
     Balanced(form.html)
     assert form.text.splitlines()[-1] == "loss<: worker-0 0.5 (step 1), worker-1 0.5 (step 1)"

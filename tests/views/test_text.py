@@ -12,12 +12,12 @@ import pexpect
 import pytest
 
 from tfmagic.protocol.cluster_spec import TaskId
-from tfmagic.protocol.events import CellRaised, CellRequested, CellReturned, Displayed, PointsTracked
+from tfmagic.protocol.events import CellRaised, CellRequested, CellReturned, Displayed, FeatureRecorded
 from tfmagic.protocol.payload import PackedError
+from tfmagic.runs.feature_records import append_feature_record
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.runs.terminal.screen import plain_text, rows_of
-from tfmagic.runs.tracked_points import append_points
 from tfmagic.supervisor.state import CellState
 from tfmagic.views import hints
 from tfmagic.views.text import TextView
@@ -158,14 +158,14 @@ def test_tracked_values_are_lines_once_a_minute_and_at_the_end(tmp_path, monkeyp
     clock = 1000.0
     monkeypatch.setattr("tfmagic.views.text.time", SimpleNamespace(monotonic=lambda: clock))
     screen = Screen(tmp_path)
-    append_points(screen.run, PointsTracked(A, 1, 1, b'{"loss":[[0,1],[1,0.5]]}'), 1 << 20)
+    append_feature_record(screen.run, FeatureRecorded(A, 1, 1, "track", b'{"loss":[[0,1],[1,0.5]]}'), 1 << 20)
     screen.look()
     assert screen.shown == []
     clock += 61
     screen.look()
     screen.look()
     assert screen.shown == ["loss: worker-0 0.5 (step 1)\n"]
-    append_points(screen.run, PointsTracked(B, 1, 1, b'{"loss":[[11,0.08333]]}'), 1 << 20)
+    append_feature_record(screen.run, FeatureRecorded(B, 1, 1, "track", b'{"loss":[[11,0.08333]]}'), 1 << 20)
     end = "loss: worker-0 0.5 (step 1), worker-1 0.08333 (step 11)\n"
     assert screen.finish().endswith(end)
     again = Screen(tmp_path)

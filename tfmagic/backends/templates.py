@@ -24,7 +24,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import tfmagic
 from tfmagic.errors import LaunchError, ProtocolError
 from tfmagic.protocol.channel import Channel
 from tfmagic.protocol.module_origins import import_path
@@ -45,6 +44,7 @@ from tfmagic.system.advice import Step
 from tfmagic.system.helper_process import start_interpreter
 from tfmagic.system.inherited_facts import inherited_facts
 from tfmagic.system.process_identity import Identity, identify
+from tfmagic.system.version import VERSION
 
 _ANSWER_S = 1.0  # of a template that has imported TensorFlow; it needs 0.05 s
 _IMPORT_S = 40.0  # of one that imports it; it needs 4 s, and a start waits 120 s for an import of its own
@@ -138,7 +138,7 @@ class Environment:
     def digest(self) -> str:
         """The name of the environment."""
         seen = sorted(item for item in self.environ.items() if item[0] not in _OF_ONE_PROCESS)
-        versions = [tfmagic.__version__, sys.version, *_interpreter()]
+        versions = [VERSION, sys.version, *_interpreter()]
         whole = json.dumps([versions, self.preload, seen, sorted(self.facts.items())])
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from tfmagic.backends.simulated.hosts import read_request
 from tfmagic.clusters.api.call_api import Calls
-from tfmagic.clusters.api.export_api import Exports
 from tfmagic.clusters.api.host_api import Hosts
 from tfmagic.clusters.api.story_api import Stories
 from tfmagic.clusters.api.variable_api import Variables
@@ -39,7 +38,7 @@ from tfmagic.views.facts import cell_news
 from tfmagic.views.task_widgets import WidgetPage
 
 
-class Cluster(Calls, Variables, Hosts, Stories, Exports, FeatureMethods):
+class Cluster(Calls, Variables, Hosts, Stories, FeatureMethods):
     """A TensorFlow cluster of task processes.
 
     Methods that take tasks take selectors, and raise `ClusterSpecError` if there is no such task.
@@ -355,7 +354,7 @@ class Cluster(Calls, Variables, Hosts, Stories, Exports, FeatureMethods):
             self.start(progress)
             return
         if set(tasks) == set(self.tasks):
-            running.cells.ran.clear()  # what they have done is gone
+            running.cells.note_renewed()
         running.processes.renew_modules(tasks)
         starts = {task: running.run.log_bytes(task) for task in tasks}
         old, timeout_s = running.processes.relaunch(tasks), self.setting("start_timeout_s")

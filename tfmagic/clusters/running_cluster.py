@@ -26,7 +26,6 @@ from tfmagic.clusters.launch.startup import Progress
 from tfmagic.clusters.launch.task_settings import TaskSettings
 from tfmagic.clusters.tools.status import StatusWriter
 from tfmagic.failures.root_cause import FailureContext
-from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.cluster_spec import Shape, Spec, TaskId
 from tfmagic.protocol.events import StopRequested
 from tfmagic.supervisor import story_files
@@ -96,17 +95,18 @@ class RunningCluster:
         self.run, self.tasks, self.hosts = self.processes.run, self.processes.tasks, self.processes.hosts
         self.supervisor, self.kept_record = self.processes.supervisor, self.processes.kept_record
         self._status_writer = StatusWriter(name, shape, self.run, lambda: self.spec.addresses)
-        self._shared_files = SharedWriters()
+        self._companions = features.companions()
         widgets = TaskWidgets(widget_page, self.supervisor.ask, lambda: self.cells.is_busy)
         self._views = ClusterViews(name, shape, self.supervisor, widgets, main, self.oom_kills)
-        self.cells = ClusterCells(self.processes, self._views, variables, self._shared_files, main, lock)
+        self.cells = ClusterCells(self.processes, self._views, variables, self._companions, main, lock)
         self.recorders = features.recorders(self.run)
         self.idle_stop_s, self._used_at, self._cells_ended = 0.0, time.monotonic(), 0
-        self.supervisor.listen(self._shared_files.hear, self._shared_files.heard)
+        for companion in self._companions:
+            self.supervisor.listen(companion.hear, companion.heard)
         self.supervisor.listen(widgets.hear, task_widgets.HEARD)
         for recorder in self.recorders:
             self.supervisor.watch(recorder.note)
-        for end in (widgets.end, self._end_records, self._shared_files.finish):
+        for end in (widgets.end, self._end_records, *(each.finish for each in self._companions)):
             self.supervisor.on_end(end)
         self.resumed = self._resume(view) if kept else []
         self.story = Story(self.supervisor.state, story_files.trace(str(self.run)))
@@ -117,11 +117,12 @@ class RunningCluster:
             job.show_resumed()
 
     def close(self) -> None:
-        """End every task, and close the HDF5 files that they share. Safe to call twice."""
+        """End every task, and what features have beside the cluster. Safe to call twice."""
         self.supervisor.close()
         self.kept_record.close()
-        for reason in self._shared_files.close():
-            notices.tell(f"tfmagic: {reason}")
+        for companion in self._companions:
+            for reason in companion.close():
+                notices.tell(f"tfmagic: {reason}")
 
     def _resume(self, view: ViewChoice) -> list[Job]:
         """Go on with the tasks of a cluster that has outlived its kernel; return the jobs that go on."""

@@ -3,25 +3,33 @@
     NAMES ── tfmagic.system.features ──→ NAME/kernel.py: FEATURE, of `tfmagic.clusters.cells.features`
                                      ├─→ NAME/task.py: make, a part of `tfmagic.task.cell_parts`; PATCHES
                                      ├─→ NAME/lines.py: line commands, of `tfmagic.clusters.api.lines`
+                                     ├─→ NAME/ways.py: another way in which a notebook runs a cell
                                      ├─→ NAME/pages.py, shell.py: commands of the program ``tfmagic``
-                                     └─→ NAME/steps.py: STEPS, which messages propose
+                                     ├─→ NAME/steps.py: STEPS, which messages propose
+                                     ├─→ NAME/figures.py: open_figures, of `tfmagic.views.figures`
+                                     └─→ NAME/recorded.py: FIELD, of `tfmagic.runs.feature_fields`
     Cluster ── bases ──→ its methods: a base class
+    tfmagic, TaskResults ── names ──→ its functions and attributes
 
-Without its folder, its name here and its base in `bases` a feature is gone, and the rest works. The order is
-that in which they begin and settle. What a feature sends with a cell, or with the report of a task, travels
-under its name.
+Without its folder, its name here and its lines in `bases` and `names` a feature is gone, and the rest works.
+The order is that in which they begin and settle. What a feature sends with a cell, or with the report of a
+task, travels under its name.
 """
 
 NAMES = (
     "early_variables",
-    "charts",
+    "track",
+    "shared_files",
     "different_weights",
     "profile",
     "notify",
-    "diff",
     "tensorboard",
+    "reload",
+    "diff",
     "debug",
     "faults",
+    "exports",
+    "comparison",
     "pictures",
     "doctor",
     "report",

@@ -26,10 +26,10 @@ from tfmagic.hdf5.guarding import guard
 from tfmagic.hdf5.partnames import find_parts
 
 if TYPE_CHECKING:
+    from tfmagic.features.shared_files.client import SharedWriter
     from tfmagic.hdf5.consolidation import Consolidation, consolidate
     from tfmagic.hdf5.parts import TaskFile
     from tfmagic.hdf5.recovery import missing_parts, recover
-    from tfmagic.hdf5.shared_writer.client import SharedWriter
 
 __all__ = [
     "Consolidation",
@@ -47,12 +47,12 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Consolidation": "consolidation",
-    "SharedWriter": "shared_writer.client",
-    "TaskFile": "parts",
-    "consolidate": "consolidation",
-    "missing_parts": "recovery",
-    "recover": "recovery",
+    "Consolidation": "tfmagic.hdf5.consolidation",
+    "SharedWriter": "tfmagic.features.shared_files.client",
+    "TaskFile": "tfmagic.hdf5.parts",
+    "consolidate": "tfmagic.hdf5.consolidation",
+    "missing_parts": "tfmagic.hdf5.recovery",
+    "recover": "tfmagic.hdf5.recovery",
 }
 
 
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
     """Load a module when a name of it is used for the first time."""
     if name not in _LAZY:
         raise AttributeError(f"module 'tfmagic.hdf5' has no attribute {name!r}")
-    value = getattr(import_module(f"tfmagic.hdf5.{_LAZY[name]}"), name)
+    value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -7,38 +7,16 @@ There is no "cell started": a channel keeps its order and a task runs one cell a
 the moment when it was sent. That saves a third of the messages of an empty cell.
 """
 
-import enum
 from collections.abc import Mapping
 
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.commands import AnswerInput, RunCell
 from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.payload import Handle, Message, Packed, PackedError, Record
+from tfmagic.protocol.reasons import Cause as Cause
+from tfmagic.protocol.reasons import Wait as Wait
 
 FIRST_STRATEGY = "first strategy"  # where tasks meet that have made no collective strategy before
-
-
-class Wait(enum.Enum):
-    """What a call that does not return waits for, as the frames of its thread show."""
-
-    NONE = ""
-    COLLECTIVE = "a collective"
-    RPC = "a remote call"
-    DATASET = "its data set"
-    PEERS = "its peers to start"
-    STEP = "its data set or a collective"  # a tf.function can have both
-
-
-class Cause(enum.Enum):
-    """Why tfmagic has ended a process, or sent it a signal."""
-
-    NONE = ""
-    USER = "a signal of the user's"
-    CHAOS = "chaos"
-    STOP = "the stop of the cluster"
-    RESTART = "a new process was asked for"
-    UNREACHABLE = "nothing else reached it"
-    CHIEF = "the end of the chief"
 
 
 class _OfTask(Message, frozen=True):
@@ -75,10 +53,11 @@ class Displayed(_OfCell, frozen=True):
     is_update: bool = False
 
 
-class PointsTracked(_OfCell, frozen=True):
-    """The cell tracked these values: JSON of ``{name: [[step, value], ...]}``."""
+class FeatureRecorded(_OfCell, frozen=True):
+    """A feature of the task adds a record, JSON, to what the run keeps of the cell."""
 
-    points: bytes
+    feature: str
+    record: bytes
 
 
 class HintGiven(_OfCell, frozen=True):
@@ -213,7 +192,7 @@ def not_sent(task: TaskId, attempt: int, cell: int, log_end: int, error: str) ->
 TaskEvent = (
     TaskReady
     | Displayed
-    | PointsTracked
+    | FeatureRecorded
     | HintGiven
     | CommsSent
     | LineReached

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tfmagic.errors import ClusterSpecError, TfmagicError
 from tfmagic.protocol.cluster_spec import parse_task
@@ -57,7 +56,7 @@ class TaskServices:
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
         send_socket: Sends a request, and a socket or None, to a listener in the kernel. Raises
             `ProtocolError` for a socket where that is on another machine.
-        track: Takes a step or None, and values by name.
+        record: Adds to what the run keeps of a cell: the name of a feature, the number of the cell, JSON.
         cluster: The name of the task's cluster.
         run_mark: Returns a text that the tasks share while they run one cell, call or script, and that no
             other run has; "" if only some of the tasks that work on data run it.
@@ -68,7 +67,7 @@ class TaskServices:
     scratch: str | None = None
     send_socket: Callable[[str, int | None], None] | None = None
     run_mark: Callable[[], str] = lambda: ""
-    track: Callable[[float | None, Mapping[str, Any]], None] | None = None
+    record: Callable[[str, int, bytes], None] | None = None
     cluster: str = ""
 
 
@@ -155,25 +154,6 @@ def barrier(timeout: float | None = None) -> None:
         TfmagicError: This process is no task of a cluster.
     """
     meet(timeout)
-
-
-def track(step: float | None = None, **values: Any) -> None:
-    """Draw values as they change: a small chart for each name, with a line for each task.
-
-    All points are in `TaskResults.tracked`. Outside of a task it does nothing, so that the same code runs.
-
-    Args:
-        step: The place on the x axis; by default one more than the last of that name in this cell.
-        **values: Numbers, or scalars of numpy or TensorFlow, by name.
-
-    Raises:
-        TypeError: A value is no number.
-    """
-    if _services.track is not None:
-        _services.track(step, values)
-
-
-track.autograph_info__ = {}  # type: ignore[attr-defined]  # inside a tf.function, it is called and not translated
 
 
 def meet(timeout: float | None = None) -> int:

@@ -1,6 +1,7 @@
 """What programs get as JSON: the structs below are the schemas of every ``--json``, and of the agents' tools.
 
-    run folder ── cells.jsonl, <task>.points, <task>.log, status.json ──→ reports ──→ `as_json` ──→ a line
+    run folder ── cells.jsonl, <task>.log, status.json ──→ reports ──→ `as_json` ──→ a line
+    records of features ── feature_fields ────────────────────┘
 
 The commands of the notebook and the shell, and the server extension, build their answers here: a cell is
 described the same way while its kernel is busy and after its end. A field is None where it is not known.
@@ -13,25 +14,19 @@ from typing import Any
 import msgspec
 
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
+from tfmagic.runs import feature_fields
 from tfmagic.runs.cell_records import CellRecord, ErrorRecord, read_records
 from tfmagic.runs.doing import ENDS
+from tfmagic.runs.feature_fields import OfRun, OfTask
+from tfmagic.runs.feature_fields import Report as Report
 from tfmagic.runs.folder import RunFolder, file_size
 from tfmagic.runs.given_hints import count_hints, read_hints
 from tfmagic.runs.log_reader import cut_lines, prefix, tail_lines
 from tfmagic.runs.status_reader import Snapshot, read_snapshot, row_of, state_of
-from tfmagic.runs.tracked_points import last_points
 
 MOST_CHARACTERS = 2000  #: of a message; TensorFlow's can have a hundred times as many
 _LINE_CHARACTERS = 300
-_MOST_NAMES = 4
 RUNS = "running"  #: The state of a cell that has not ended.
-
-Tracked = dict[str, tuple[float, float]]
-"""The last step and value of each tracked name."""
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all."""
 
 
 class ErrorReport(Report, frozen=True, kw_only=True):
@@ -50,7 +45,7 @@ class ErrorReport(Report, frozen=True, kw_only=True):
     log: str = ""  #: The path of the task's output.
 
 
-class TaskReport(Report, frozen=True, kw_only=True):
+class TaskReport(OfTask, frozen=True, kw_only=True):
     """A task of a cluster, as a row of the status has it."""
 
     task: str
@@ -58,7 +53,6 @@ class TaskReport(Report, frozen=True, kw_only=True):
     doing: str = ""  #: running, waiting, stalled, paused, input, or the state between cells.
     line: int | None = None  #: The line of the cell that it executes.
     note: str = ""  #: What it waits for, for example.
-    tracked: Tracked = {}  #: The last values of the last cell that tracked some.
     pid: int | None = None
     host: str = ""
     address: str = ""
@@ -93,7 +87,7 @@ class ClusterReport(Report, frozen=True, kw_only=True):
     cells: dict[str, float] | None  #: The number of cells by state.
 
 
-class ProgressReport(Report, frozen=True, kw_only=True):
+class ProgressReport(OfTask, frozen=True, kw_only=True):
     """What a task does in a cell."""
 
     task: str
@@ -101,7 +95,6 @@ class ProgressReport(Report, frozen=True, kw_only=True):
     note: str = ""
     line: int | None = None  #: The line of the cell that it executes.
     last_line: str = ""  #: The last line that it has written.
-    tracked: Tracked = {}
 
 
 class HintReport(Report, frozen=True, kw_only=True):
@@ -120,7 +113,7 @@ class CellReport(Report, frozen=True, kw_only=True):
     seconds: float
     tasks: list[ProgressReport]
     errors: list[ErrorReport]  #: The root cause first.
-    hints: list[HintReport] = []
+    hints: list[HintReport] = msgspec.field(default_factory=list)
 
 
 class WaitReport(Report, frozen=True, kw_only=True):
@@ -151,17 +144,16 @@ class FindingReport(Report, frozen=True, kw_only=True):
     advice: str = ""
 
 
-class RunReport(Report, frozen=True, kw_only=True):
+class RunReport(OfRun, frozen=True, kw_only=True):
     """The outcome of ``tfmagic run``."""
 
     outcome: str  #: succeeded, failed, timed out, interrupted, terminated, broken pipe or not started.
     exit_code: int
     seconds: float
     run: str = ""
-    errors: list[ErrorReport] = []  #: The root cause first.
+    errors: list[ErrorReport] = msgspec.field(default_factory=list)  #: The root cause first.
     message: str = ""  #: Why it was not started.
-    tracked: dict[str, Tracked] = {}  #: By task.
-    hints: list[HintReport] = []
+    hints: list[HintReport] = msgspec.field(default_factory=list)
 
 
 def as_json(report: Report | Sequence[Report]) -> str:
@@ -195,7 +187,7 @@ def error_report(task: str, error: ErrorRecord, run: RunFolder) -> ErrorReport:
 def task_report(row: Mapping[str, Any], run: RunFolder) -> TaskReport:
     """Return a row of `clusters.tools.status.status_rows` with what is on disk beside it."""
     task = parse_task(row["task"])
-    more = {"tracked": last_points(run, task), "log": str(run.log_path(task))}
+    more = {**feature_fields.of_task(run, task), "log": str(run.log_path(task))}
     known = {name: row.get(name) for name in TaskReport.__struct_fields__ if row.get(name) is not None}
     return msgspec.convert({**known, **more}, TaskReport, strict=False)
 
@@ -236,7 +228,7 @@ def cell_report(record: CellRecord, run: RunFolder, lines: Mapping[str, int] = {
                 note=part.note,
                 line=lines.get(part.task),
                 last_line=_last_line(run, task, part.start, part.end),
-                tracked=last_points(run, task, record.cell),
+                **feature_fields.of_task(run, task, record.cell),
             )
             for part, task in parts
         ],
@@ -300,23 +292,9 @@ def describe(cell: CellReport) -> str:
         return f"cell [{cell.cell}] {cell.state} after {cell.seconds:.0f} s{why}{hints}"
     if cell.tasks and all(task.note == "queued" for task in cell.tasks):
         return f"cell [{cell.cell}] waits for its turn; {cell.seconds:.0f} s"
-    tracked = describe_tracked({task.task: task.tracked for task in cell.tasks})
-    what = ", ".join([*filter(None, [tracked]), *_places(cell.tasks)])
+    recorded = feature_fields.describe({task.task: task for task in cell.tasks})
+    what = ", ".join([*recorded, *_places(cell.tasks)])
     return f"cell [{cell.cell}] still runs: {f'{what}; ' if what else ''}{cell.seconds:.0f} s{hints}"
-
-
-def describe_tracked(tracked: Mapping[str, Tracked]) -> str:
-    """Return the last step and values of the first task that tracks some: ``step 340, loss 0.21 (worker-0)``.
-
-    Args:
-        tracked: By task; the result is "" if there is nothing.
-    """
-    for task, points in tracked.items():
-        if points:
-            step = max(at for at, _ in points.values())
-            named = [f"{name} {value:.4g}" for name, (_, value) in points.items()]
-            return f"step {step:g}, {', '.join(named[:_MOST_NAMES])} ({task})"
-    return ""
 
 
 def _places(tasks: Sequence[ProgressReport]) -> list[str]:

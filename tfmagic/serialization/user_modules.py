@@ -1,8 +1,7 @@
-"""The modules of the user's own that tasks import: notice that a file has changed, and reload a module there.
+"""The modules of the user's own that tasks import: notice that a file has changed.
 
     a cell that uses a module ──→ `stamps_of`: its file, and those of the user's modules that it uses
     a later cell              ──→ `changed_since`: which of these files are others now
-    %tfcluster reload         ──→ `reload_modules`, on the tasks
 
 Modules travel by name: a task imports each one once. What is installed is left out.
 """
@@ -21,10 +20,8 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import resolve_name
-from typing import Any
 
-from tfmagic.protocol.module_origins import original_path
-from tfmagic.serialization import pickling, reloaded_enums
+from tfmagic.serialization import pickling
 from tfmagic.system.own_code import OUR_FOLDER
 
 _INSTALLED = (
@@ -33,7 +30,6 @@ _INSTALLED = (
 )
 _INSTALLED_PARTS = ("/site-packages/", "/dist-packages/")
 _MOST = 200  # modules whose files are looked at
-_MOST_CONTAINERS = 10_000  # in which old definitions are looked for, and their length
 
 Stamp = tuple[str, int, int]
 """Path, time and size of a file."""
@@ -52,7 +48,7 @@ def stamps_of(names: Iterable[str], sent: Sent = _none_sent) -> dict[str, Stamp]
     """
     found: dict[str, Stamp] = {}
     for name in names:
-        for used in _used(name, set()):
+        for used in used_by(name, set()):
             if used in found or len(found) == _MOST:
                 continue
             if (stamp := sent(file_of(used)) or stamp_of(file_of(used))) is not None:
@@ -124,7 +120,7 @@ def digest_of(name: str) -> str:
         return ""
 
 
-def _used(name: str, seen: set[str]) -> Iterator[str]:
+def used_by(name: str, seen: set[str]) -> Iterator[str]:
     """Yield the user's modules that a module uses, each one before those that use it; and the module."""
     if name in seen or not file_of(name):
         return
@@ -138,7 +134,7 @@ def _used(name: str, seen: set[str]) -> Iterator[str]:
     else:
         names = sorted(_names_imported_by(file_of(name), name.rpartition(".")[0]))
     for other in names:
-        yield from _used(other, seen)
+        yield from used_by(other, seen)
     yield name
 
 
@@ -201,74 +197,3 @@ def stamp_of(file: str) -> Stamp | None:
     except OSError:  # it was moved, for example: what was imported goes on
         return None
     return file, found.st_mtime_ns, found.st_size
-
-
-# ---- on the tasks --------------------------------------------------------------------------------
-
-
-_old_objects: dict[Any, Any] = {}  # weak references to functions and classes of all versions
-
-
-def reload_modules(names: tuple[str, ...], sources: Mapping[str, bytes]) -> dict[str, str]:
-    """Reload modules with their submodules; return a digest of the file of each, by name.
-
-    Functions, classes and instances of the old module are changed in place, as by IPython's ``%autoreload``;
-    names that were imported `from` it are bound again. Members of enums stay the objects that they were. A
-    module that was not imported is left out.
-
-    Args:
-        sources: Changed files, for a task that has a copy of the notebook's modules.
-    """
-    from IPython.extensions.autoreload import superreload
-
-    _write_copies(sources)
-    chosen = [m for m in list(sys.modules) if any(m == name or m.startswith(f"{name}.") for name in names)]
-    seen: set[str] = set()
-    order = [used for name in chosen for used in _used(name, seen) if used in chosen]
-    importlib.invalidate_caches()
-    for name in order:
-        module = sys.modules[name]
-        before, members = dict(vars(module)), reloaded_enums.members_of(vars(module))
-        _forget_bytecode(module)
-        superreload(module, old_objects=_old_objects)
-        reloaded_enums.keep(members, vars(module))
-        _bind_again(before, vars(module), sys.modules["__main__"].__dict__)
-    return {name: digest_of(name) for name in order}
-
-
-def _write_copies(sources: Mapping[str, bytes]) -> None:
-    """Write files into the copy of the notebook's modules. Other tasks of the host write the same."""
-    roots = [folder.removesuffix(original_path(folder)) for folder in sys.path]
-    root = next((root for root in roots if root), "")
-    for source, content in sources.items() if root else ():
-        os.makedirs(os.path.dirname(root + source), exist_ok=True)
-        unfinished = f"{root}{source}.{os.getpid()}"
-        with open(unfinished, "wb") as out:
-            out.write(content)
-        os.replace(unfinished, root + source)
-
-
-def _forget_bytecode(module: types.ModuleType) -> None:
-    """Delete the compiled file, which Python uses if the new source has the same second and size."""
-    with contextlib.suppress(OSError):  # another task has done it
-        os.unlink(getattr(module, "__cached__", None) or "")
-
-
-def _bind_again(before: Mapping[str, Any], after: Mapping[str, Any], names: dict[str, Any]) -> None:
-    """Bind the names of functions and classes of the old module to those of the new one.
-
-    So also in lists, and as values of dictionaries, that these names have.
-    """
-    old = {id(value): name for name, value in before.items() if pickling.is_definition(value)}
-    new = {key: after[name] for key, name in old.items() if after.get(name) is not None}
-    seen, queue = set[int](), list[Any]([names])
-    while queue and len(seen) < _MOST_CONTAINERS:
-        space = queue.pop()
-        if id(space) not in seen and new:
-            seen.add(id(space))
-            places: Any = list(space.items()) if type(space) is dict else list(enumerate(space))
-            for place, value in places:
-                if id(value) in new:
-                    space[place] = new[id(value)]
-                elif type(value) in (dict, list) and len(value) < _MOST_CONTAINERS:
-                    queue.append(value)

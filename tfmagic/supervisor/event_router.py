@@ -5,21 +5,21 @@ from collections.abc import Mapping
 from tfmagic.backends.protocol import Backend
 from tfmagic.protocol import events
 from tfmagic.protocol.commands import HandleComm, WriteFlood
-from tfmagic.runs import cell_records, tracked_points
+from tfmagic.runs import cell_records, feature_records
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.given_hints import Hint, append_hint
 from tfmagic.supervisor.running_cell import RunningCell
 from tfmagic.supervisor.state import ClusterState, Phase
 
 ROUTED = {
-    *(events.Displayed, events.PointsTracked, events.HintGiven, events.InputWanted, events.InputAnswered),
+    *(events.Displayed, events.FeatureRecorded, events.HintGiven, events.InputWanted, events.InputAnswered),
     *(events.CommAnswered, events.SignalAsked, events.FloodAsked),
 }
 """The classes of the events that go somewhere; the most frequent ones do not."""
 
 
 class EventRouter:
-    """Takes displays, questions, answers, points, hints, signals to their places, on the supervisor's thread.
+    """Takes displays, answers, records, hints, signals and so on to their places, on the supervisor's thread.
 
     Args:
         cells: The unfinished cells by number; the supervisor changes it.
@@ -42,10 +42,10 @@ class EventRouter:
                 self._cells[event.cell].displays.append(event)
             case events.Displayed(is_update=True):  # of a widget, for the saved form
                 cell_records.append_display(self._run, event, self._max_log_bytes)
-            case events.PointsTracked():
-                tracked_points.append_points(self._run, event, self._max_log_bytes)
+            case events.FeatureRecorded():
+                feature_records.append_feature_record(self._run, event, self._max_log_bytes)
                 if event.cell in self._cells:
-                    self._cells[event.cell].has_points = True
+                    self._cells[event.cell].has_records = True
             case events.HintGiven(task, cell=cell, name=name, advice=advice):
                 append_hint(self._run, cell, Hint(name, advice, (task.name,)))
                 if cell in self._cells:

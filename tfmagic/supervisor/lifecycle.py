@@ -128,7 +128,7 @@ def apply(state: ClusterState, event: events.Event, now: float) -> ClusterState:
             return state if cause is events.Cause.NONE else restarts.note_signal(state, task, number, cause)
         case events.FloodAsked() | events.SocketSent() | events.HintGiven():
             return state
-        case events.CommsSent() | events.CommAnswered() | events.PointsTracked():
+        case events.CommsSent() | events.CommAnswered() | events.FeatureRecorded():
             return state
         case _:
             assert_never(event)

@@ -189,7 +189,7 @@ _BARE: dict[type, Callable[[Any], Any]] = {
     events.CellReturned: _bare_return,
     events.CellRaised: _bare_raise,
     events.Displayed: lambda event: replace(event, bundle=b""),
-    events.PointsTracked: lambda event: replace(event, points=b""),
+    events.FeatureRecorded: lambda event: replace(event, record=b""),
     events.HintGiven: lambda event: replace(event, advice=""),
     events.CommsSent: lambda event: replace(event, messages=()),
     events.InputWanted: lambda event: replace(event, prompt=""),

@@ -1,7 +1,7 @@
 """What the features of a task do before and after the user's code of each cell.
 
     begin: in the order of the tuple ──→ the user's code ──→ end: in reverse ──→ the report
-                                         without code: run
+                                         without code: run; meanwhile: tick
 
 A feature that has to know of each cell is one object in `TaskProgram.parts`. Some of them stand in their
 modules, since code that TensorFlow calls needs them: there is one TensorFlow in a process.
@@ -35,6 +35,10 @@ class CellPart(Protocol):
         """Do what a cell without code asks of this feature, as its code; interrupts arrive."""
         return None
 
+    def tick(self) -> None:
+        """Do what is due. Called on the side thread, some times a second while the cell is busy."""
+        return None
+
     def end(self, cell: RunCell, attempt: Attempt) -> None:
         """End what `begin` began, or would have begun. The attempt can be changed."""
         return None
@@ -46,6 +50,7 @@ class CellParts:
     def __init__(self, *parts: CellPart):
         self._begins = [part.begin for part in parts if type(part).begin is not CellPart.begin]
         self._runs = [part.run for part in parts if type(part).run is not CellPart.run]
+        self._ticks = [part.tick for part in parts if type(part).tick is not CellPart.tick]
         self._ends = [part.end for part in reversed(parts) if type(part).end is not CellPart.end]
 
     def begin(self, cell: RunCell) -> None:
@@ -57,6 +62,11 @@ class CellParts:
         """Let all parts do what a cell without code asks of them."""
         for run in self._runs:
             run(cell)
+
+    def tick(self) -> None:
+        """Let all parts do what is due."""
+        for tick in self._ticks:
+            tick()
 
     def end(self, cell: RunCell, attempt: Attempt) -> None:
         """End all parts, the last one first; then raise what the first of them that failed has raised."""

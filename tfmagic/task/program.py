@@ -32,8 +32,8 @@ from tfmagic.protocol.comms import CommMessage
 from tfmagic.protocol.events import (
     FIRST_STRATEGY,
     Displayed,
+    FeatureRecorded,
     HintGiven,
-    PointsTracked,
     SocketSent,
     TaskReady,
 )
@@ -58,7 +58,6 @@ from tfmagic.task.tensorflow import (
     patches,
     tf_config,
 )
-from tfmagic.task.tracker import Tracker
 from tfmagic.task.widgets import Widgets
 
 _LINE_MS = 150  # between two looks at the line that runs
@@ -95,9 +94,7 @@ class TaskProgram:
         self.runner = CellRunner(self._send_display, self._ask, boot.is_interactive)
         self.reports = Reports(boot, channel, self.runner)
         self.widgets = Widgets(boot, channel, self._send_bundle)
-        self.tracker = Tracker(self._send_points)
         self.parts = CellParts(
-            self.tracker,
             self.widgets,
             self.barriers,
             function_calls.CALLS,
@@ -184,7 +181,7 @@ class TaskProgram:
             caught = interrupts.STATE.is_raised
             if self.interrupt.running and (place := self.place_watch.look(self.cell, caught)) is not None:
                 self.channel.send(place)
-            self.tracker.flush_if_due()
+            self.parts.tick()
             if urgent:
                 self.interrupt.free_main_thread(self.ended_cell)
         for command in came:
@@ -234,7 +231,7 @@ class TaskProgram:
             self.scratch,
             self._send_socket,
             self._run_mark,
-            self.tracker.track,
+            self._record,
             self.boot.cluster,
         )
         task_context.install(me, services)
@@ -285,8 +282,8 @@ class TaskProgram:
         if shown := self.widgets.note_display(content):
             self._send_bundle(shown, self.cell.cell, streams.log_offset())
 
-    def _send_points(self, points: bytes, cell: int) -> None:
-        self.channel.send(PointsTracked(self.boot.task, self.boot.attempt, cell, points))
+    def _record(self, feature: str, cell: int, record: bytes) -> None:
+        self.channel.send(FeatureRecorded(self.boot.task, self.boot.attempt, cell, feature, record))
 
     def _send_hint(self, name: str, advice: str) -> None:
         advice = advice.encode("utf-8", "replace").decode()  # a layer can have any name

@@ -160,7 +160,7 @@ class PanelModel:
             "tasks": {self._number(task): dict(self._sent[task]) for task in self.tasks},
             "rows": rows,
             "values": self._encode_values(),
-            "figures": self._figures.charts(),
+            "figures": self._figures.pictures(),
             "hints": self._hints,
         }
 
@@ -312,11 +312,11 @@ class PanelModel:
         return [{"advice": hint.advice, "tasks": hint.names, "more": hint.more} for hint in found]
 
     def _draw_figures(self, at_once: bool) -> dict[str, str]:
-        """Return the charts as SVG by name, if there are new points and it is time."""
+        """Return the figures as SVG by name, if they have changed and it is time."""
         if not at_once and time.monotonic() - self._drawn_at < _DRAW_S:
             return {}
         self._drawn_at = time.monotonic()
-        return self._figures.charts() if self._figures.read() else {}
+        return self._figures.pictures() if self._figures.read() else {}
 
     def _watch(self, tasks: list[TaskId], merged: bool, send: Send) -> None:
         wanted = set(self.tasks) if merged else set(tasks)

@@ -32,7 +32,7 @@ LIMIT_BYTES = 200_000
 _PREFIX_BYTES = PREFIX_COLUMNS + 1
 _TEXT_SHARE = 0.35  # of the limit is for text/plain; the html of the same lines is longer by its tags
 _DISPLAY_SHARE = 0.75  # of the html's part is for rich displays, at most
-_CHARTS_SHARE = 0.25  # of the limit is for what the tasks tracked, at most
+_FIGURES_SHARE = 0.25  # of the limit is for figures, at most
 _MARKS_BYTES = 1700  # the html of a task beside its lines
 _DISPLAY_MARKS_BYTES = 300  # the html beside a display, and the beginning of the text after it
 _CURVES_SHARE = 0.05  # of the html is for the CPU of the tasks
@@ -98,19 +98,18 @@ def render(
     below = "shown below" if record.verdict else f"{line} shows it"
     values, more = _fit_values(folded, below)
     text, lost = _text(parts, values, int(limit_bytes * _TEXT_SHARE), run)
-    figures = Figures(run, record.cell, [parse_task(part.task) for part in record.tasks])
-    figures.read()
-    lines = figures.lines()
-    text = "\n".join([text, *lines])
+    opened = Figures(run, record.cell, [parse_task(part.task) for part in record.tasks])
+    opened.read()
+    figures = opened.figures()
+    text = "\n".join([text, *(figure.text for figure in figures)])
     given = read_hints(run, record.cell)
     said = "\n".join(f"tfmagic: {hint.note}" for hint in given)  # the traceback of a failure has its own
     notes = [*filter(None, [_shorten(said, limit_bytes // 10)])]
     notes += [f"tfmagic: {note}" for note in (*_left_out(lost, whole), *record.notes)]
     text = "\n".join([text, *notes]).lstrip("\n")
     apart = _fit_displays(parts, int(limit_bytes * (1 - _TEXT_SHARE) * _DISPLAY_SHARE), below)
-    charts = static_html.figures_html(
-        dict(zip(lines, figures.charts().values(), strict=True)), int(limit_bytes * _CHARTS_SHARE)
-    )
+    drawn = {figure.text: figure.draw() for figure in figures}
+    charts = static_html.figures_html(drawn, int(limit_bytes * _FIGURES_SHARE))
     limit = limit_bytes - len(text.encode())
     hints = hints_of(record, given)
     page = _html(record, parts, values, limit, fold_noise, run=run, whole=whole, charts=charts, hints=hints)

@@ -119,7 +119,7 @@ def _badge(tone: palette.Tone, text: str) -> str:
 
 
 def figures_html(figures: Mapping[str, str], room: int) -> str:
-    """Return the charts (SVG by the text that says the same) as images, as far as they fit into `room`."""
+    """Return figures (SVG by the text that says the same) as images, as far as they fit into `room`."""
     shown = ""
     for text, svg in figures.items():
         image = embedding.as_html({"image/svg+xml": svg, "text/plain": text}, {}) or ""

@@ -35,7 +35,7 @@ _LIVE_BYTES = 1 << 18  # a task and a look; 5 MB/s a task is more than anyone re
 _CATCH_UP_BYTES = 1 << 20
 _LIVE_LINES = 8
 _NEWS_S = 0.5
-_TRACKED_S = 60.0  # between two lines about what tasks track
+_FIGURES_S = 60.0  # between two looks at what features show
 _COLOURS = (36, 33, 35, 32, 94, 91)
 _COLOUR_OF_TYPE = {"worker": 0, "ps": 3, "evaluator": 4, "chief": 5}  # of the first task of a type
 
@@ -134,8 +134,8 @@ class TextView:
         has_begun: Whether the cell was sent: until then, other cells write to the tasks' logs.
         terminal: Whether the output can move the cursor of a terminal; with colours, unless NO_COLOR is
             set.
-        cell: The number of the cell whose tracked values are shown: now and then, and at the end; 0: none.
-        has_points: Whether there might be some, for which files are read.
+        cell: The number of the cell whose figures are told, now and then, and at the end; 0: none.
+        has_records: Whether there might be some, for which files are read.
         hints: Those of the cell: printed in time if it goes on, and once more below its output. After a
             failure the exception has them.
     """
@@ -155,13 +155,13 @@ class TextView:
         has_begun: Callable[[], bool] = lambda: True,
         news: Callable[[], str] = lambda: "",
         cell: int = 0,
-        has_points: Callable[[], bool] = lambda: True,
+        has_records: Callable[[], bool] = lambda: True,
         hints: CellHints | None = None,
     ):
-        self._has_points, self._hints = has_points, hints
+        self._has_records, self._hints = has_records, hints
         self._figures = Figures(run, cell, [task for task, _ in tasks] if cell else ())
-        self._tracked_due = time.monotonic() + _TRACKED_S
-        self._tracked: list[str] = []  # the lines as they were shown last
+        self._figures_due = time.monotonic() + _FIGURES_S
+        self._told: list[str] = []  # their lines as they were shown last
         self._run, self._tasks, self._has_begun, self._updates = run, tasks, has_begun, updates
         self._readers: dict[TaskId, LogReader] = {}
         self._incoming, self._write, self._show_rich = displays, write, show_rich
@@ -187,9 +187,9 @@ class TextView:
             self._emit(f"tfmagic: {news}\n")
         if self._hints is not None:
             self._emit_hints(self._hints.due())
-        if time.monotonic() >= self._tracked_due:
-            self._tracked_due = time.monotonic() + _TRACKED_S
-            self._show_tracked()
+        if time.monotonic() >= self._figures_due:
+            self._figures_due = time.monotonic() + _FIGURES_S
+            self._show_figures()
         self._draw(self._live_lines(at_end))
         self._flush()
 
@@ -206,7 +206,7 @@ class TextView:
                 self._draw([])  # so that no more than a piece is held in memory
             self._emit_partial(task, reader)
             log.close()
-        self._show_tracked()
+        self._show_figures()
         if self._hints is not None and (cell is None or _is_good(cell)):
             self._emit_hints(self._hints.read())
         self._draw([])
@@ -216,7 +216,7 @@ class TextView:
         """Check whether nothing was shown of a cell that has ended, and nothing is left to show."""
         if self._readers or self._incoming or (self._hints is not None and self._hints.read()):
             return False
-        if self._has_points() and (self._figures.read() or self._figures.series):
+        if self._has_records() and (self._figures.read() or self._figures.lines()):
             return False
         return _left_no_lines(cell, self._tasks)
 
@@ -248,14 +248,14 @@ class TextView:
             return True
         return reader.log.offset > before
 
-    def _show_tracked(self) -> None:
-        """Print the last values that tasks have tracked, if they have changed since the last time."""
-        if not self._has_points():
+    def _show_figures(self) -> None:
+        """Print what figures say, if that has changed since the last time."""
+        if not self._has_records():
             return
         self._figures.read()
-        before, self._tracked = self._tracked, self._figures.lines()
-        if self._tracked != before:
-            self._emit("".join(f"{line}\n" for line in self._tracked))
+        before, self._told = self._told, self._figures.lines()
+        if self._told != before:
+            self._emit("".join(f"{line}\n" for line in self._told))
 
     # -- displays --
 

@@ -8,21 +8,22 @@ import io
 import zipfile
 from pathlib import Path
 
-import tfmagic
+from tfmagic.system.own_code import OUR_FOLDER
+from tfmagic.system.version import VERSION
 
 
 @functools.cache
 def source_of_tfmagic() -> bytes:
     """Return this package as a zip file, for hosts where it is not installed."""
-    root = Path(tfmagic.__file__).parent
+    root = Path(OUR_FOLDER)
     archive = io.BytesIO()
     # Nix, Guix and Bazel give files the time 0, which a zip file does not have
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as out:
         for path in sorted(root.rglob("*")):
             if path.is_file() and path.suffix != ".pyc":
                 out.write(path, f"tfmagic/{path.relative_to(root)}")
-        about = f"Metadata-Version: 2.1\nName: tfmagic\nVersion: {tfmagic.__version__}\n"
-        out.writestr(f"tfmagic-{tfmagic.__version__}.dist-info/METADATA", about)
+        about = f"Metadata-Version: 2.1\nName: tfmagic\nVersion: {VERSION}\n"
+        out.writestr(f"tfmagic-{VERSION}.dist-info/METADATA", about)
     return archive.getvalue()
 
 

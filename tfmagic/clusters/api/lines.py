@@ -22,6 +22,9 @@ class Notebook(Protocol[Methods]):
     def shell(self) -> Any:
         """IPython's shell."""
 
+    def known(self, name: str) -> Methods:
+        """Return a cluster, running or stopped. Raise `UsageError` if there is none."""
+
     def running(self, name: str) -> Methods:
         """Return a cluster that runs. Raise `UsageError` if there is none."""
 

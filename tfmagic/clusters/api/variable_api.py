@@ -1,15 +1,14 @@
-"""Move variables to and from the tasks, reload modules: methods of `Cluster`."""
+"""Move variables to and from the tasks: methods of `Cluster`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfmagic.clusters.api.base import ClusterBase
-from tfmagic.clusters.cells import reloading, scatter_gather, waiting
+from tfmagic.clusters.cells import scatter_gather, waiting
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.launch.checks import check
 from tfmagic.protocol.cluster_spec import Selector
-from tfmagic.serialization import user_modules
 
 
 class Variables(ClusterBase):
@@ -53,29 +52,6 @@ class Variables(ClusterBase):
         with self._lock:
             plan = CellPlan(pull=pull, options=Options(on=on, view="quiet", copies=copies))
             return self._running_cluster().cells.begin(plan)
-
-    def reload(self, *modules: str, on: Selector = "all") -> dict[str, tuple[str, ...]]:
-        """Reload modules, with their submodules, on the tasks that have imported them.
-
-        Functions and classes of the old version are changed in place, as by IPython's ``%autoreload``, and
-        names that were imported from it are bound again. Other variables stay.
-
-        Returns:
-            The modules that each task has reloaded, in their order, by task name.
-
-        Raises:
-            TfmagicError: A task has another file than this machine, as on a host of Ray's that gets no files.
-            LaunchError: The modules are too large for hosts of Ray; nothing was reloaded.
-            Exception: What a module raises. The task goes on with the old version of that module.
-        """
-        reloading.check_names(modules)
-        with self._lock:
-            sources = self._running_cluster().processes.send_changes(modules)
-        found = self._ask_tasks(on, user_modules.reload_modules, modules, sources)
-        with self._lock:
-            self._running_cluster().cells.note_reloaded(found)
-        reloading.check_reloaded(found)
-        return {task: tuple(digests) for task, digests in found.items()}
 
     def scatter(self, name: str, values: Any, *, on: Selector = None) -> None:
         """Bind a variable on each task to its part of a list, tuple, numpy array or pandas object.

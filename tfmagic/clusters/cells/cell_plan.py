@@ -75,21 +75,3 @@ class CellPlan(msgspec.Struct, frozen=True):
     tf_configs: Mapping[TaskId, str] = {}
     extras: Mapping[str, bytes] = {}
     options: Options = Options()
-
-
-class RanCell(msgspec.Struct, frozen=True):
-    """A cell that has ended on a cluster.
-
-    Attributes:
-        number: A number that no other cell of this kernel has.
-        prompt: The notebook's number of the cell, or 0.
-        source: Its Python source (magics already translated).
-        tasks: The names of the tasks that have run it.
-    """
-
-    number: int
-    prompt: int
-    source: str
-    show_value: bool
-    tasks: tuple[str, ...]
-    succeeded: bool

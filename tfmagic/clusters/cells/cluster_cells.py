@@ -6,11 +6,11 @@ CellPlan ── TaskVariables ──→ a command for each task ──→ Job �
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tfmagic.clusters.cells import features, reloading, results
-from tfmagic.clusters.cells.cell_plan import CellPlan, Options, RanCell, ViewChoice
+from tfmagic.clusters.cells import features, results
+from tfmagic.clusters.cells.cell_plan import CellPlan, Options, ViewChoice
 from tfmagic.clusters.cells.cluster_views import ClusterViews
 from tfmagic.clusters.cells.job import Job
 from tfmagic.clusters.cells.rejoining import rejoin
@@ -23,8 +23,6 @@ from tfmagic.errors import TaskDied, TfmagicError
 from tfmagic.failures import ipython_tracebacks, root_cause, stacks
 from tfmagic.failures.deaths import DeathReports
 from tfmagic.failures.root_cause import FailureContext
-from tfmagic.hdf5.errors import SharedWriterError
-from tfmagic.hdf5.shared_writer.sessions import SharedWriters
 from tfmagic.protocol.cluster_spec import Selector, TaskId, select
 from tfmagic.protocol.commands import CellKind, Rejoin
 from tfmagic.protocol.events import CellRequested, GroupChanged
@@ -38,12 +36,11 @@ class ClusterCells:
     """Starts the cells of one cluster, under the lock of its owner, and settles them, by any thread.
 
     Args:
-        shared_files: The HDF5 files that tasks share.
+        companions: What features have beside the cluster.
         main: Returns the ``__main__`` whose functions and variables travel by name.
 
     Attributes:
         last: The outcome of the last cell or call of the user, and the context of its failures.
-        ran: The cells of the user that have ended, in this order.
     """
 
     def __init__(
@@ -51,7 +48,7 @@ class ClusterCells:
         processes: ClusterProcesses,
         views: ClusterViews,
         variables: TaskVariables,
-        shared_files: SharedWriters,
+        companions: Sequence[features.Companion],
         main: Callable[[], dict[str, Any]],
         lock: threading.RLock,
     ):
@@ -59,7 +56,7 @@ class ClusterCells:
         self._supervisor, self._kept_record = processes.supervisor, processes.kept_record
         self._main, self._lock = main, lock
         self._cell_tasks = processes.shape.cell_tasks
-        self._shared_files = shared_files
+        self._companions = companions
         self._context = features.Context(processes.setting, processes.supervisor, self._run_empty)
         self._under_way: dict[int, Job] = {}
         self._refused: Mapping[TaskId, int] = {}  # attempts that could not all be reset
@@ -67,7 +64,6 @@ class ClusterCells:
         self._deaths = DeathReports()
         self._unseen = UnseenOutput(self._supervisor)
         self.last: tuple[CellState, FailureContext] | None = None
-        self.ran: list[RanCell] = []
 
     # -- what the tasks have --
 
@@ -79,6 +75,10 @@ class ClusterCells:
     def forget_names(self) -> None:
         """Forget which names the tasks have, since they have deleted them."""
         self._variables.forget()
+
+    def note_renewed(self) -> None:
+        """Let features forget what the tasks have done: all have new processes."""
+        features.renewed(self._context)
 
     def note_reloaded(self, found: Mapping[str, Mapping[str, str]]) -> None:
         """Record the modules that tasks have reloaded: their digests by name, by name of the task."""
@@ -113,8 +113,7 @@ class ClusterCells:
         attempts = self.targets(plan.options.on)
         prepared = self._variables.commands_for(plan, attempts)
         if plan.kind is not CellKind.ASIDE:
-            runs_here = self._supervisor.backend.runs_here
-            reloading.warn_of_old_modules(self._variables, prepared, runs_here)
+            features.old_modules(lambda: self._variables.find_old_modules(prepared), self._context)
             self._variables.tell_left_out(prepared)
             if not plan.options.is_quiet:
                 self._unseen.tell()
@@ -228,13 +227,12 @@ class ClusterCells:
         run = self._processes.run
         results.warn_of_lost_output(outcome, run, self._supervisor.closed_logs)
         results.report_restored_folder(run)
-        lost_files = self._shared_files.settle(job.number)
+        faults = [each.settle(job.number) for each in self._companions]
         context = self._views.failure_context(job, stacks.read_grouped(run, job.dumps))
         if job.command.is_users:
             self.last = (outcome, context)
         self._deaths.note(outcome.outcomes)
         error = root_cause.build_error(outcome, context)
-        self._note_ran(job, error is None)
         starts, pull, names = job.starts, job.command.pull, self._main()
         what = (outcome, starts, pull, names, run, job.found)
         unpack = functools.partial(results.unpack_outcome, *what, writable=job.options.copies)
@@ -246,20 +244,12 @@ class ClusterCells:
             self._note_new_process(error)
             explain = functools.partial(root_cause.explain, outcome, error, context)
             raise ipython_tracebacks.dress(error, explain)
-        if lost_files:
-            raise SharedWriterError("; ".join(lost_files))
+        if (fault := next(filter(None, faults), None)) is not None:
+            raise fault
         try:
             return unpack()
         except NameError as missing:  # a variable that was pulled
             raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
-
-    def _note_ran(self, job: Job, succeeded: bool) -> None:
-        command = job.command
-        if command.is_users and command.source.strip():
-            tasks = tuple(task.name for task in job.tasks)
-            self.ran.append(
-                RanCell(command.cell, command.prompt, command.source, command.show_value, tasks, succeeded)
-            )
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""

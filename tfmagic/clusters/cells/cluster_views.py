@@ -65,7 +65,7 @@ class ClusterViews:
             has_begun=context.has_begun,
             news=functools.partial(find_news, context),
             cell=job.number,
-            has_points=lambda: job.has_points,
+            has_records=lambda: job.has_records,
             hints=CellHints(job.run, job.number, lambda: job.has_hints),
         )
 

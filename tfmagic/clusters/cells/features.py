@@ -8,7 +8,7 @@
 """
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -34,6 +34,8 @@ RunEmpty = Callable[[CellPlan, Iterable[TaskId]], Job]
 """Starts a cell without code on these tasks, for the halves that features have there."""
 Reports = Mapping[TaskId, object]
 """How the cell ended on each task: `CellReturned`, `CellRaised`, or the end of its process."""
+
+OldModules = tuple[Mapping[str, Sequence[TaskId]], Collection[str]]
 
 Variants = Sequence[tuple[str, Iterable[object]]]
 """The name of each variant of a cell, and the reports of its tasks."""
@@ -62,6 +64,28 @@ class Startable(Protocol):
         """Return a setting as it holds for this cluster."""
 
 
+class Companion(Protocol):
+    """What a feature has beside a cluster while it lives.
+
+    Attributes:
+        heard: The classes of events that matter to it; can grow.
+    """
+
+    heard: set[type]
+
+    def hear(self, event: Any, state: Any) -> None:
+        """Take an event; `state` is that before it. On the supervisor's thread."""
+
+    def settle(self, cell: int) -> BaseException | None:
+        """Return what a cell that has ended well raises. By the thread that waited for it; can wait."""
+
+    def finish(self) -> None:
+        """Begin to end. On the supervisor's thread, when its loop ends."""
+
+    def close(self) -> Iterable[str]:
+        """End, and return what the user should know. By the thread that stops the cluster; can wait."""
+
+
 class CellFeature:
     """One feature.
 
@@ -85,6 +109,10 @@ class CellFeature:
     def before_start(self, shell: Any, cluster: Startable) -> Iterable[str]:
         """Return what the user of a notebook is told before a cluster starts, line by line."""
         return ()
+
+    def accompany(self) -> Companion | None:
+        """Return what goes along with a new cluster."""
+        return None
 
     def record(self, run: RunFolder) -> Recorder | None:
         """Return what records a run while it happens."""
@@ -118,6 +146,16 @@ class CellFeature:
         """Return what the half of each task gets with the cell; None for nothing."""
         return None
 
+    def old_modules(
+        self, found: Mapping[str, Sequence[TaskId]], known: Collection[str], context: Context
+    ) -> None:
+        """Tell of modules that have changed since tasks imported them; each change only once.
+
+        Args:
+            found: The tasks that have an old version, by module.
+            known: All modules of the user's that tasks have.
+        """
+
     def begin(self, job: Job, context: Context) -> None:
         """Prepare for a job that is about to be sent."""
 
@@ -129,6 +167,9 @@ class CellFeature:
 
         Called by any thread, before the results are made or an exception is raised.
         """
+
+    def renewed(self, context: Context) -> None:
+        """Forget what the tasks have done: all of them get new processes."""
 
     def find_hints(self, reports: Reports) -> Iterable[Hint]:
         """Return hints on a cell, call or script that has ended."""
@@ -189,6 +230,12 @@ def recorders(run: RunFolder) -> list[Recorder]:
     return [recorder for recorder in found if recorder is not None]
 
 
+def companions() -> list[Companion]:
+    """Return what goes along with a new cluster."""
+    found = (each.accompany() for each in _that_have("accompany"))
+    return [companion for companion in found if companion is not None]
+
+
 def adapt(program: Program, settings: TaskSettings, keras: int | None) -> TaskSettings:
     """Return the settings of tasks that are started for a program; see `CellFeature.adapt`."""
     for each in _that_have("adapt"):
@@ -213,6 +260,14 @@ def extras_of(plan: CellPlan, setting: Setting) -> dict[str, bytes]:
     return {**{name: record for name, record in found.items() if record is not None}, **plan.extras}
 
 
+def old_modules(find: Callable[[], OldModules], context: Context) -> None:
+    """Tell of modules that have changed, if a feature does."""
+    if listeners := _that_have("old_modules"):
+        found, known = find()
+        for each in listeners if found else ():
+            each.old_modules(found, known, context)
+
+
 def begin(job: Job, context: Context) -> None:
     """Let each feature prepare for a job."""
     for each in _that_have("begin"):
@@ -231,9 +286,10 @@ def end(job: Job, reports: Reports, context: Context) -> None:
         job.found[each.name] = each.end(job, reports, context)
 
 
-def results() -> tuple[str, ...]:
-    """Return the names under which results have what features have found out."""
-    return tuple(each.name for each in _that_have("end"))
+def renewed(context: Context) -> None:
+    """Let each feature forget what tasks have done that get new processes."""
+    for each in _that_have("renewed"):
+        each.renewed(context)
 
 
 def find_hints(reports: Reports) -> list[Hint]:

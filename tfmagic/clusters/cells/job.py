@@ -123,7 +123,7 @@ class Job(RunningCell):
         """Go on with a cell that a former kernel has sent, instead of starting it."""
         self.starts.update(starts)
         self.requested_at -= age_s
-        self._is_sent = self.has_points = self.has_hints = True
+        self._is_sent = self.has_records = self.has_hints = True
 
     def show_resumed(self) -> None:
         """Make the view of a job that goes on."""

@@ -6,20 +6,19 @@ Only this module unpickles values in the notebook, in the thread that waited for
 from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
 
 from tfmagic.clusters.cells.task_times import TaskTimes, task_times
 from tfmagic.errors import CaptureError
+from tfmagic.features.names import FeatureAttributes
 from tfmagic.protocol.cluster_spec import TASK_TYPES, TaskId
 from tfmagic.protocol.events import CellReturned, FailedPull
 from tfmagic.protocol.payload import HandleLost, Packed
+from tfmagic.runs.feature_records import RecordReader
 from tfmagic.runs.folder import RunFolder
 from tfmagic.runs.log_reader import cut_lines, read_output
-from tfmagic.runs.tracked_points import PointsReader
 from tfmagic.serialization import pickling, tensorflow_values
 from tfmagic.supervisor.state import CellState, Outcome
 from tfmagic.system import notices
@@ -42,7 +41,7 @@ class RemoteValue:
         return f"<a value on {self.task}: {self.reason}>"
 
 
-class TaskResults(Mapping[str, T], Generic[T]):
+class TaskResults(FeatureAttributes, Mapping[str, T], Generic[T]):
     """The value of each task by task name, ordered chief, worker, ps, evaluator.
 
     Attributes:
@@ -52,9 +51,8 @@ class TaskResults(Mapping[str, T], Generic[T]):
         started, ended: When the task began and ended it, by task name.
         output: What the task wrote, by task name, as it wrote it; read from its log at each access.
         text: The same as a terminal shows it: without its codes, and of a progress bar the last state.
-        tracked: What the tasks gave to `tfmagic.track`; read from disk at each access.
 
-    What a feature has found out is an attribute of the feature's name, as ``--profile`` says.
+    `tfmagic.features.names` has the attributes of features.
     """
 
     def __init__(
@@ -75,15 +73,6 @@ class TaskResults(Mapping[str, T], Generic[T]):
     @property
     def done(self) -> bool:
         return True
-
-    def __getattr__(self, name: str) -> Any:
-        found: Mapping[str, Any] = vars(self).get("_found", {})
-        if name in found:
-            return found[name]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._found]
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -113,19 +102,11 @@ class TaskResults(Mapping[str, T], Generic[T]):
         spans = [(end, self._run.log_path(end.task), self._starts[end.task]) for end in self._ends]
         return {end.task.name: cut_lines(path, at, end.log_end, end.log_end)[0] for end, path, at in spans}
 
-    @property
-    def tracked(self) -> Any:
-        """Rows of task, name, step and value, as a DataFrame where pandas is installed, else as dicts."""
-        rows = [
-            {"task": task.name, "name": name, "step": step, "value": value}
-            for task, cell in [(end.task, end.cell) for end in self._ends]
-            for batch in PointsReader(self._run, task, cell).read()
-            for name, points in batch.items()
-            for step, value in points
-        ]
-        if find_spec("pandas") is None:
-            return rows
-        return import_module("pandas").DataFrame(rows, columns=["task", "name", "step", "value"])
+    def _recorded(self, feature: str) -> dict[str, Iterator[Any]]:
+        """Return what a feature has recorded on each task while it ran, by task name; read from disk."""
+        return {
+            end.task.name: RecordReader(self._run, end.task, feature, end.cell).read() for end in self._ends
+        }
 
     def of(self, task_type: str) -> list[T]:
         """Return the values of the tasks of one type, by index.
@@ -201,7 +182,6 @@ def unpack_outcome(
         starts: The length of each task's log when the cell began, in bytes.
         pull: The names that were requested.
         main: The notebook's namespace.
-        found: What features have found out, by their names.
         in_part: Leave out the variables that a task could not send.
         writable: Whether large arrays among the variables can be written.
 

@@ -185,12 +185,14 @@ class TaskVariables:
         """Return `user_modules.stamps_of`, for several tasks that lack the same modules."""
         return functools.cache(lambda names: user_modules.stamps_of(names, self.sent))
 
-    def find_old_modules(self, prepared: Prepared) -> dict[str, list[TaskId]]:
-        """Return the modules of which tasks have an old version, with these tasks; each change only once.
+    def find_old_modules(self, prepared: Prepared) -> tuple[dict[str, list[TaskId]], set[str]]:
+        """Return the modules of which tasks have an old version, with these tasks; and all that tasks have.
+
+        Each change is found only once.
 
         Where tasks import a copy, a module that the cell is the first to import can be old, too.
         """
-        found: dict[str, list[TaskId]] = {}
+        found, known = dict[str, list[TaskId]](), set[str]()
         stamps: Stamps | None = None
         look = None
         for task, names in self.names_of(prepared.attempts).items():
@@ -201,7 +203,8 @@ class TaskVariables:
             for name in [name for name, stamp in changed.items() if names.told.get(name) != stamp]:
                 found.setdefault(name, []).append(task)
             names.told |= changed
-        return found
+            known |= names.modules.keys()
+        return found, known
 
     def note_reloaded(self, attempts: Mapping[TaskId, int], modules: Iterable[str]) -> None:
         """Record that the tasks have the present version of these modules."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfmagic.features.course.lessons import copy_beside, lesson_files, read, without_outputs, write
 from tfmagic.features.course.slides import make_slides
+from tfmagic.system.version import VERSION
 
 _CODE = re.compile(r"```python\n(.*)\n```", re.S)
 _CHECK = re.compile(r'tfmagic\.course\.check\("(\d+\.\d)"\)')
@@ -76,8 +77,6 @@ def make_nbgrader(folder: Path) -> str:
 
 def make_otter(folder: Path) -> str:
     """Make assignments of otter-grader in a folder; return what to do next. Raises as `make_nbgrader`."""
-    from tfmagic import __version__
-
     solved = _make_folder_of_answers(folder)
     folder.mkdir()
     for path in lesson_files():
@@ -85,7 +84,7 @@ def make_otter(folder: Path) -> str:
         (place / "tests").mkdir(parents=True)
         write(place / path.name, _assignment(path, _tested_cell))
         copy_beside(place, [path])
-        (place / "requirements.txt").write_text(f"tfmagic[lab]=={__version__}\n")
+        (place / "requirements.txt").write_text(f"tfmagic[lab]=={VERSION}\n")
         for number, wrong in wrong_answers(read(path)).items():
             hidden = _HIDDEN.format(number=number, namespace="env", wrong=["", *wrong])
             indented = "".join(f"    {line}\n" for line in hidden.splitlines())

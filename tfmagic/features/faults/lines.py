@@ -82,7 +82,7 @@ def _injure(
     reports.report(name, words.injury(kind, pids, lab.pids(pids), amount) + dead)
 
 
-_place = "export"
+_place = "explain"
 for _kind, _summary, _options in (
     ("kill", "let tasks crash: kill them, or signal them (--signal TERM)", (*_AFTER, _SIGNAL)),
     ("pause", "let tasks hang: stop them (SIGSTOP) until resume", _AFTER),

@@ -14,7 +14,7 @@ from tfmagic.runs import trace_folders
     option("--host", "ADDRESS", "address to listen on (%(default)s)", default="127.0.0.1"),
     option("--height", "PIXELS", "height of the frame", type=parse_count, default=800),
     flag("--stop", "end TensorBoard"),
-    after="reload",
+    after="pull",
 )
 def _tensorboard(
     magics: Notebook[TensorBoards],

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-import tfmagic
 from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
 from tfmagic.clusters.launch.given_options import add_options
 from tfmagic.frontends import mistyped
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, with_features
 from tfmagic.system.advice import program_name
+from tfmagic.system.version import VERSION
 
 BAD_USAGE = 2
 MINUTES = 30.0  # of `tfmagic warm`
@@ -57,7 +57,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         print(overview())
         raise SystemExit(0)
     if command in ("-V", "--version"):
-        print(f"tfmagic {tfmagic.__version__}")
+        print(f"tfmagic {VERSION}")
         raise SystemExit(0)
     if command not in PAGES:
         what = f"there is no command {command!r}" if command else "a command is missing"

@@ -25,7 +25,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TextIO
 
-import tfmagic
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import Call
 from tfmagic.clusters.cluster import Cluster
@@ -59,6 +58,7 @@ from tfmagic.runs.stack_files import group_stacks
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.system import files
 from tfmagic.system.advice import program_name
+from tfmagic.system.own_code import OUR_FOLDER
 from tfmagic.task.script import run_script
 from tfmagic.views.hints import CellHints
 
@@ -140,7 +140,7 @@ def leave_own_folder() -> None:
     if sys.flags.safe_path or not sys.path or sys.path[0] not in own:
         return
     folder = os.path.abspath(sys.path.pop(0))
-    if os.path.dirname(os.path.dirname(os.path.abspath(tfmagic.__file__))) == folder:
+    if os.path.dirname(os.path.dirname(OUR_FOLDER)) == folder:
         sys.path.append(folder)  # a checkout, last on the path: the tasks need tfmagic
 
 

@@ -20,10 +20,10 @@ from tfmagic.failures.headlines import first_line
 from tfmagic.failures.root_cause import FailureContext, also_failed, describe_failures, find_failures
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import CellRaised, TaskExited, TaskLost
+from tfmagic.runs import feature_fields
 from tfmagic.runs.log_reader import tail_lines
 from tfmagic.runs.schemas import RunReport, error_report, hint_reports
 from tfmagic.runs.tensorflow_noise import is_noise
-from tfmagic.runs.tracked_points import last_points
 from tfmagic.supervisor.state import Outcome
 from tfmagic.system.advice import program_name
 
@@ -117,8 +117,8 @@ def report_run(one_shot: OneShotTasks, summary: RunSummary) -> RunReport:
         seconds=round(summary.seconds, 3),
         run=str(cluster.run),
         errors=errors,
-        tracked={task.name: points for task in one_shot.known if (points := last_points(cluster.run, task))},
         hints=hint_reports(cluster.run),
+        **feature_fields.of_run(cluster.run, one_shot.known),
     )
 
 

@@ -16,15 +16,14 @@ from tfmagic.clusters.cells.results import CellResult, TaskResults
 from tfmagic.clusters.cluster import Cluster
 from tfmagic.errors import TaskTimeoutError, TfmagicError
 from tfmagic.frontends.notebook import awaited_cells, reports, view_choice
+from tfmagic.runs import feature_fields
 from tfmagic.runs.schemas import (
     CellReport,
     as_json,
     cell_report,
     describe,
-    describe_tracked,
     wait_report,
 )
-from tfmagic.runs.tracked_points import last_points
 from tfmagic.serialization import exceptions
 from tfmagic.supervisor import stall_sentences
 from tfmagic.views.recorded_text import RecordedText
@@ -251,10 +250,11 @@ def _describe_end(found: DetachedJob) -> str:
     job, outcome = found.job, found.job.outcome
     seconds = 0.0 if outcome is None else max(outcome.ended_at.values()) - outcome.started
     bound = ", ".join(job.command.pull)
-    tracked = describe_tracked({task.name: last_points(job.run, task, job.number) for task in job.tasks})
+    fields = {task.name: feature_fields.of_task(job.run, task, job.number) for task in job.tasks}
+    recorded = ", ".join(feature_fields.describe(fields))
     return (
         f"cell [{job.command.prompt}] done on {', '.join(t.name for t in job.tasks)} after "
-        f"{duration(seconds)}{f', {bound} pulled' if bound else ''}{tracked and ': '}{tracked}"
+        f"{duration(seconds)}{f', {bound} pulled' if bound else ''}{recorded and ': '}{recorded}"
     )
 
 

@@ -1,6 +1,6 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports` and `line_export`,
+`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`,
 and in modules ``lines`` of features.
 """
 
@@ -180,22 +180,6 @@ def _pull(magics: NotebookClusters, name: str, names: tuple[str, ...], on: str |
         name,
         f"pulled {', '.join(names)} from {reports.names_of(job.tasks)}, {reports.sizes_text(sizes)}",
     )
-
-
-@line_command(
-    "reload",
-    "reload modules on the tasks, after a change of their files:  reload MODULE [MODULE...] [--on SELECTOR]",
-    option("modules", "MODULE", "a module of yours, with its submodules", nargs="+"),
-    ON,
-)
-def _reload(magics: NotebookClusters, name: str, modules: list[str], on: str | None) -> None:
-    cluster = magics.running(name)
-    try:
-        found = cluster.reload(*modules, on=on or "all")
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    for text in reports.reloaded(modules, found):
-        print(f"tfmagic: {text}")
 
 
 @line_command(

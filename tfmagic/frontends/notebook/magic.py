@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -41,7 +40,6 @@ from tfmagic.frontends.notebook import (
     steps,
 )
 from tfmagic.frontends.notebook.cell_source import prepare_cell
-from tfmagic.frontends.notebook.comparison import Comparison, name_of, variants_of
 from tfmagic.frontends.notebook.local_cell import LocalCell
 from tfmagic.frontends.notebook.options import (
     DEFAULT_NAME,
@@ -56,6 +54,7 @@ from tfmagic.protocol.cluster_spec import ClusterShape, Selector, select
 from tfmagic.runs.folder import RunFolder
 from tfmagic.system import notices, own_code
 from tfmagic.system.advice import did_you_mean
+from tfmagic.system.features import halves
 from tfmagic.views.progress import StartProgress
 from tfmagic.views.task_widgets import WidgetPage
 
@@ -119,8 +118,8 @@ class NotebookClusters:
         cell = (prepared, frozenset[str]() if options.no_capture else reads)
         if options.detach:
             used = self.cluster_for(options.name, options.shape, options.how.on)
-            shown = yield from self._start_for(prepared, used, options.shape)
-            plan = self._plan(options, cell, shown)
+            shown = yield from self.start_for(prepared, used, options.shape)
+            plan = self.plan(options, cell, shown)
             self.detached.add(used, used.begin_cell(plan, detached=True), options.how.out or None)
         else:
             yield from self._run_tasks(options, cell)
@@ -129,34 +128,32 @@ class NotebookClusters:
 
     def _run_tasks(self, options: CellLine, cell: PreparedCell) -> Generator[Job | Starting, Any, None]:
         """Run the cell on the tasks, and bind what it returns."""
-        if options.compare:
-            results: Any = yield from self._compare(options, cell)
-            display(results)
-            if options.how.out:
-                self.shell.user_ns[options.how.out] = results
-        else:
-            name, shape = options.name, options.shape
-            cluster = self._fresh_cluster(name, shape) if options.fresh else None
+        for way in halves("ways"):
+            if way.takes(options):
+                yield from way.run(self, options, cell)
+                return
+        name, shape = options.name, options.shape
+        cluster = self._fresh_cluster(name, shape) if options.fresh else None
+        try:
+            used = cluster or self.cluster_for(name, shape, options.how.on)
+            shown = yield from self.start_for(cell[0], used, options.shape, goes_on=not options.fresh)
+            job = used.begin_cell(self.plan(options, cell, shown))
             try:
-                used = cluster or self.cluster_for(name, shape, options.how.on)
-                shown = yield from self._start_for(cell[0], used, options.shape, goes_on=not options.fresh)
-                job = used.begin_cell(self._plan(options, cell, shown))
-                try:
-                    result = yield job
-                except BaseException:
-                    if job.partial is not None:
-                        detached_cells.bind(self.shell.user_ns, job.partial, options.how.out)
-                    raise
-                finally:  # also of a cell that failed or was interrupted
-                    for found in job.found.values() if options.view != "quiet" else ():
-                        if found is not None:
-                            display(found)
-            finally:
-                if cluster is not None:
-                    cluster.stop()
-            detached_cells.bind(self.shell.user_ns, result, options.how.out)
+                result = yield job
+            except BaseException:
+                if job.partial is not None:
+                    detached_cells.bind(self.shell.user_ns, job.partial, options.how.out)
+                raise
+            finally:  # also of a cell that failed or was interrupted
+                for found in job.found.values() if options.view != "quiet" else ():
+                    if found is not None:
+                        display(found)
+        finally:
+            if cluster is not None:
+                cluster.stop()
+        detached_cells.bind(self.shell.user_ns, result, options.how.out)
 
-    def _plan(self, options: CellLine, cell: PreparedCell, display_id: str, **more: Any) -> CellPlan:
+    def plan(self, options: CellLine, cell: PreparedCell, display_id: str, **more: Any) -> CellPlan:
         """Return the plan of a cell with the options of its line, and `more` for features."""
         prepared, reads = cell
         view = choose_view(options.view, self.shell, display_id, options.detach)
@@ -172,30 +169,6 @@ class NotebookClusters:
             reads=reads,
             options=how,
         )
-
-    def _compare(self, options: CellLine, cell: PreparedCell) -> Generator[Job | Starting, Any, Comparison]:
-        """Run the cell in a new cluster of each variant."""
-        comparison = Comparison()
-        for variant in variants_of(options.compare):
-            shape = options.shape.changed(**variant)
-            name = re.sub(r"[^\w.+-]", "-", f"compare-{'-'.join(map(str, variant.values()))}")
-            try:
-                cluster = self.new_cluster(name, shape)
-            except ClusterSpecError as error:
-                comparison.left_out.append(f"{name_of(variant)} was left out: {error}")
-                continue
-            try:
-                shown = yield from self._start_for(cell[0], cluster, shape, goes_on=False)
-                before = cluster.bytes_sent()  # on simulated hosts it is the network that is compared
-                plan = self._plan(options, cell, shown, **(features.compared() if before else {}))
-                job = cluster.begin_cell(plan)
-                results, sent = (yield job).results, _added(cluster.bytes_sent(), before)
-                comparison.add(variant, results, sent, job.outcome.outcomes.values() if job.outcome else ())
-            finally:
-                cluster.stop()
-        if not comparison:
-            raise UsageError("; ".join(comparison.left_out))
-        return comparison
 
     # -- which cluster --
 
@@ -261,7 +234,7 @@ class NotebookClusters:
             cluster.widget_page = WidgetPage(self.shell.kernel)
         return cluster
 
-    def _start_for(
+    def start_for(
         self, plan: CellPlan, cluster: Cluster, asked: GivenOptions, goes_on: bool = True
     ) -> Generator[Starting, None, str]:
         """Start a cluster as `start_shown`, for a cell; return the display id of its bar."""
@@ -353,11 +326,6 @@ class NotebookClusters:
         """End every cluster."""
         for cluster in self.clusters.values():
             cluster.stop()
-
-
-def _added(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int] | None:
-    """Return by how much counters have grown; None without counters."""
-    return {name: count - before[name] for name, count in now.items()} or None
 
 
 def _shown_error(error: BaseException) -> BaseException | None:

@@ -11,13 +11,11 @@ import argparse
 import functools
 import keyword
 import shlex
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-import tfmagic
 from tfmagic.clusters.api.lines import COMMANDS, Option, flag, option
 from tfmagic.clusters.cells import features
 from tfmagic.clusters.cells.cell_plan import CellPlan, Options
@@ -25,9 +23,10 @@ from tfmagic.clusters.launch.arguments import parse_seconds
 from tfmagic.clusters.launch.given_options import GivenOptions, add_options, given_options
 from tfmagic.errors import ClusterSpecError
 from tfmagic.frontends import mistyped
-from tfmagic.frontends.notebook.comparison import Value, parse_axis
 from tfmagic.protocol.cluster_spec import check_name
 from tfmagic.system.advice import DEFAULT_CLUSTER
+from tfmagic.system.features import halves
+from tfmagic.system.version import VERSION
 
 DEFAULT_NAME = DEFAULT_CLUSTER
 VIEWS = ("auto", "widget", "html", "text", "quiet")
@@ -128,7 +127,6 @@ class CellLine:
     plain: bool
     line: int  #: of the notebook's cell, at which the code begins; 2 is that after ``%%tfcluster``
     view: str
-    compare: Sequence[tuple[str, tuple[Value, ...]]]
 
     @property
     def how(self) -> Options:
@@ -162,15 +160,6 @@ def cell_parser() -> Parser:
         ),
         flag("--keep-going", "let the other tasks run on when one fails"),
         option("--view", None, "how output is shown", choices=VIEWS, default="auto"),
-        option(
-            "--compare",
-            "AXIS=A,B,C",
-            "run the cell in several clusters: workers=1,2,4, hosts=1,2, network=100mbit,1gbit,off",
-            type=parse_axis,
-            action="extend",
-            nargs="+",
-            default=[],
-        ),
         *((name, dict(how)) for each in features.installed() for name, how in each.options.items()),
         title="the cell",
     )
@@ -188,22 +177,16 @@ def parse_cell_line(line: str) -> CellLine:
     chosen = {name: value for name in names & run.keys() if (value := run.pop(name))}
     how = Options(**{name: run.pop(name) for name in _HOW & run.keys()}, chosen=chosen)
     found = CellLine(**given, plan=CellPlan(**run, want_value=bool(how.out), options=how))
-    if found.detach and (found.fresh or found.compare):
-        parser.error("--detach goes on in a cluster that stays: leave --fresh and --compare out")
+    if found.detach and found.fresh:
+        parser.error("--detach goes on in a cluster that stays: leave --fresh out")
     if problem := features.refuse(how, found.detach):
         parser.error(problem)
     if how.on is not None and not str(how.on).strip(" ,"):
         parser.error("the selector of --on names no task; write --on all, worker, worker-0 or worker-0:2")
-    axes = [axis for axis, _ in found.compare]
-    if found.compare and (found.fresh or any(axis in found.shape.values for axis in axes)):
-        parser.error(f"--compare brings its own {', '.join(axes)}; leave {_options_of(axes)} and --fresh out")
-    if len(axes) != len(set(axes)):
-        parser.error("--compare names each of workers, hosts and network once")
+    for way in halves("ways"):
+        if way.takes(found) and (problem := way.refuse(found)):
+            parser.error(problem)
     return found
-
-
-def _options_of(axes: Iterable[str]) -> str:
-    return ", ".join(f"--{axis}" for axis in axes)
 
 
 # -- line commands ---------------------------------------------------------------------------------
@@ -223,7 +206,7 @@ def parse_line(line: str) -> tuple[str, dict[str, Any]]:
     if name in ("", "--help", "-h"):
         raise HelpShown(overview())
     if name in ("--version", "-V"):
-        raise HelpShown(f"tfmagic {tfmagic.__version__}")
+        raise HelpShown(f"tfmagic {VERSION}")
     if name not in COMMANDS:
         which = _question(line.strip(), name) or f"; it has {', '.join(COMMANDS)}"
         raise UsageError(f"%tfcluster has no command {name!r}{which}; see %tfcluster --help")

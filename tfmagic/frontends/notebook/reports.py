@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tfmagic.failures.deaths import describe_end
@@ -43,24 +43,6 @@ def report(cluster_name: str, text: str) -> None:
 
 def names_of(tasks: Iterable[TaskId]) -> str:
     return ", ".join(task.name for task in tasks)
-
-
-def reloaded(asked: Iterable[str], found: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return which tasks have reloaded what, and which had not imported it.
-
-    Args:
-        asked: Names of modules.
-        found: The modules that each task has reloaded, by its name.
-    """
-    tasks: dict[str, list[str]] = {}
-    for task, modules in found.items():
-        tasks.setdefault(f"reloaded {', '.join(modules)}" if modules else "", []).append(task)
-    lines = [f"{', '.join(those)} {text}" for text, those in tasks.items() if text]
-    for name in asked:
-        without = [task for task, modules in found.items() if name not in modules]
-        if without:
-            lines.append(f"{', '.join(without)} had not imported {name}; an import reads the present file")
-    return lines
 
 
 def size_of(packs: Iterable[Packed]) -> int:

@@ -156,7 +156,7 @@ def _text_view(context: ViewContext, shell: Any) -> View:
         has_begun=context.has_begun,
         news=functools.partial(find_news, context),
         cell=context.run.request.cell,
-        has_points=lambda: context.run.has_points,
+        has_records=lambda: context.run.has_records,
         hints=_hints_of(context),
     )
     return RecordedText(view, context)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tfmagic.protocol import channel
 from tfmagic.protocol.commands import RunCell
-from tfmagic.task import cell_position, comm_sender, data_reading, tracker
+from tfmagic.task import cell_position, comm_sender, data_reading
 from tfmagic.task.cell_parts import Attempt, CellPart
 from tfmagic.task.tensorflow import function_calls, loopback_only, patches
 
@@ -29,17 +29,21 @@ _TENSORFLOW = "/tensorflow/python/"
 _ERRORS = "/tensorflow/python/framework/errors_impl.py"
 _ERRORS_OF_INTERRUPTS = ("CancelledError", "UnavailableError", "UnknownError")
 _ABC = abc.ABCMeta.__instancecheck__.__code__.co_filename
-_NO_INTERRUPT = (
+_NO_INTERRUPT = {
     _ABC,
     loopback_only.__file__,
     channel.__file__,
     comm_sender.__file__,
-    tracker.__file__,
     __file__,
-)
+}
 _STILL_S = 0.04  # in one call, without computing, after a peer has failed: then it waits
 _JOIN_S = 0.02
 _BUSY = 0.5  # share of one core above which a process computes
+
+
+def never_inside(file: str) -> None:
+    """Let no interrupt arrive inside the functions of a module, such as one that holds a lock."""
+    _NO_INTERRUPT.add(file)
 
 
 class Interrupts(CellPart):

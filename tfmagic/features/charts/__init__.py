@@ -1,1 +1,0 @@
-"""Charts of loss and metrics of `fit`, without a line of the user's."""
