@@ -24,10 +24,16 @@ CHATTER = [
     "/home/me/my venv/lib/python3.11/site-packages/keras/src/trainers/epoch_iterator.py:74: UserWarning: `shuffle=True` "
     "was passed, but will be ignored since the data `x` was provided as a tf.data.Dataset. The Dataset is expected",
     "  self.data_adapter = data_adapters.get_data_adapter(",
+    "E0000 00:00:1795980965.471013    7066 base_collective_executor.cc:252] BaseCollectiveExecutor::StartAbort UNAVAILABLE: "
+    "worker-1 raised ValueError",
+    "E0000 00:00:1795980965.471142    7066 ring_alg.cc:291] Aborting RingReduce with UNAVAILABLE: Collective ops is aborted "
+    "by: worker-1 raised ValueError",
     "\t [[{{function_node __inference_one_step_on_data_841}}{{node sequential_1/embedding_1/GatherV2}}]]",
 ]
 NEWS = [
     "",
+    "E0000 00:00:1795980965.471013    7066 base_collective_executor.cc:252] BaseCollectiveExecutor::StartAbort UNAVAILABLE: "
+    "Connection reset by peer",
     "epoch 1: loss 0.3",
     "Traceback (most recent call last):",
     "I am worker-0",
@@ -66,4 +72,6 @@ def test_start_up_lines_are_of_tensorflows_log(line):
 
 @pytest.mark.parametrize("line", NEWS)
 def test_warnings_and_errors_in_cpp_are_of_tensorflows_log_and_lines_of_python_are_not(line):
-    assert is_record(line) == any(name in line for name in ("op_kernel.cc", "out_of_memory.cc"))
+    assert is_record(line) == any(
+        name in line for name in ("op_kernel.cc", "out_of_memory.cc", "collective_executor.cc")
+    )

@@ -2,8 +2,8 @@
 
 The patterns were collected from TensorFlow 2.21 (absl's log format) and 2.16 (dated lines), and Keras 3.15.
 Every line of level INFO is noise. Warnings and errors are noise only if each start on a healthy machine
-without a GPU writes them, or each second strategy, or each `fit` of a dataset. Views show all other lines as
-the user's own.
+without a GPU writes them, or each second strategy, or each `fit` of a dataset, or tfmagic has caused them: it
+releases tasks whose peer has failed. Views show all other lines as the user's own.
 """
 
 import re
@@ -39,7 +39,14 @@ _OF_EACH_SECOND_STRATEGY = (  # tfmagic takes over the variables that were made 
     r"(?:WARNING:absl:|W\d{4} [\d:.]+ +\d+ context\.py:\d+\] )"
     r"Enabling collective ops after program startup may"
 )
-_NOISE = re.compile(f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF}|{_OF_EACH_FIT}|{_OF_EACH_SECOND_STRATEGY})")
+_OF_EACH_RELEASE = (  # tfmagic ends the collective of a task whose peer has failed; its error says so, too
+    r"E0000 00:00:\d+\.\d+ +\d+ \w+\.cc:\d+\] (?:BaseCollectiveExecutor::StartAbort|Aborting \w+ with) "
+    r"UNAVAILABLE: (?:Collective ops is aborted by: )?"
+    r"(?:(?:chief|worker|ps|evaluator)-\d+ |tfmagic released this task: |a cell ended while)"
+)
+_NOISE = re.compile(
+    f"(?:{_INFORMATION}|{_HARMLESS}|{_BY_ITSELF}|{_OF_EACH_FIT}|{_OF_EACH_SECOND_STRATEGY}|{_OF_EACH_RELEASE})"
+)
 _RECORD = re.compile(
     rf"{_NOISE.pattern}|[IWEF]\d{{4}} [\d:.]+ +\d+ [\w.]+:\d+\] |"
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] [\w./]+:\d+\] |"
