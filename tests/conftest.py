@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from commands import Commands
     from kernels import Kernel  # its imports would be imported by each task of a test module
     from lessons import Lessons
-    from pages import Browser, Pages, Server
+    from pages import Pages, Server
     from ray_nodes import RayNodes
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job: tests press Ctrl-C
@@ -416,43 +416,33 @@ def ray_nodes() -> Iterator[RayNodes]:
         driver_client.close_idle()  # Ray's part of a driver listens
 
 
-@pytest.fixture(scope="session")
-def kept_browser() -> Iterator[list[Browser]]:
-    """Return a list of at most one browser with its Jupyter server, which the last file that used one has left."""
-    kept: list[Browser] = []
-    yield kept
-    for made in kept:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return Debian's Chromium, for a module."""
+    from pages import ARGUMENTS, chromium
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
+        yield made
         made.close()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def no_browser_elsewhere(request: pytest.FixtureRequest, kept_browser: list[Browser]) -> None:
-    """Close the browser before a file of another folder: until then Playwright has an event loop in this thread."""
-    if kept_browser and not request.node.nodeid.startswith("tests/browser/"):
-        kept_browser.pop().close()
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a Jupyter server, for a module."""
+    from pages import Server
+
+    server = Server(tmp_path_factory.mktemp("lab"))
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="module")
-def browser(kept_browser: list[Browser], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return Debian's Chromium, for the files of a folder."""
-    return _in_browser(kept_browser, tmp_path_factory).chromium
-
-
-@pytest.fixture(scope="module")
-def lab(kept_browser: list[Browser], tmp_path_factory: pytest.TempPathFactory) -> Server:
-    """Return a Jupyter server, for the files of a folder."""
-    return _in_browser(kept_browser, tmp_path_factory).server
-
-
-@pytest.fixture(scope="module")
-def pages(kept_browser: list[Browser], tmp_path_factory: pytest.TempPathFactory) -> Pages:
+def pages(browser: Any, lab: Server) -> Iterator[Pages]:
     """Share one browser context, so that JupyterLab's megabytes of scripts are fetched and compiled once."""
-    return _in_browser(kept_browser, tmp_path_factory).pages
+    from pages import Pages
 
-
-def _in_browser(kept: list[Browser], folders: pytest.TempPathFactory) -> Browser:
-    from pages import Browser
-
-    if not kept:
-        kept.append(Browser(folders.mktemp("lab")))
-    return kept[0]
+    made = browser.new_context(viewport={"width": 1280, "height": 1000})
+    yield Pages(made, lab)
+    made.close()

@@ -61,7 +61,7 @@ class Book:
         self.notebook = pages.open(f"{name}.ipynb")
         self.page = self.notebook.page
         self.page.set_viewport_size({"width": 1280, "height": 1600})
-        self._style = self.page.add_style_tag(content=HEIGHT)
+        self.page.add_style_tag(content=HEIGHT)
         self.page.evaluate(AXE.read_text())
         self.page.evaluate("() => { window.jupyterapp.shell.collapseLeft() }")
         self.notebook.run(0)
@@ -124,10 +124,7 @@ class Book:
         )
 
     def close(self):
-        """Close the notebook, and leave its page as a test of another file finds a new one."""
         self._flag.touch()
-        self._style.evaluate("style => style.remove()")
-        self.page.evaluate("() => { window.listener?.disconnect(); delete window.told }")
         self._pages.close(self.notebook)
 
 

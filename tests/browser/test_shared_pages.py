@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import NotebookPage, Server, write_notebook
-from playwright.sync_api import expect
+from pages import ARGUMENTS, NotebookPage, Server, chromium, write_notebook
+from playwright.sync_api import expect, sync_playwright
 
 PYTHON = Path(__file__).parents[2] / ".venv-beside" / "collaboration" / "bin" / "python"
 LASTS = """%%tfcluster --workers 2
@@ -42,7 +42,7 @@ expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="module")
-def two_pages(browser, tmp_path_factory):
+def two_pages(tmp_path_factory):
     """Return the two pages, and the file that ends the cells that last."""
     assert PYTHON.exists(), "it is not installed: scripts/beside .venv collaboration"
     folder = tmp_path_factory.mktemp("shared")
@@ -50,11 +50,12 @@ def two_pages(browser, tmp_path_factory):
     lasts, fails = (cell.format(flag=str(f)) for cell, f in zip((LASTS, FAILS), flags, strict=True))
     write_notebook(folder / "shared.ipynb", "%load_ext tfmagic", lasts, fails, SHORT, DRAWS)
     server = Server(folder, python=str(PYTHON))
-    context = browser.new_context()  # one: JupyterLab's scripts are fetched and compiled once
-    pages = [NotebookPage(context.new_page(), server, "shared.ipynb") for _ in range(2)]
-    pages[0].run(0)
-    yield *pages, flags
-    context.close()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
+        pages = [NotebookPage(browser.new_context().new_page(), server, "shared.ipynb") for _ in range(2)]
+        pages[0].run(0)
+        yield *pages, flags
+        browser.close()
     server.close()
 
 

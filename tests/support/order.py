@@ -47,7 +47,6 @@ _SHARED = {  # what the files of a group share, and would each start again
         *("logdir/test_owners", "logdir/test_logdir_checks"),
     ),
     "a launcher with Keras 2": ("failures/test_hints", "training/test_strategies"),
-    "a browser": ("browser/test_panel", "browser/test_accessibility", "browser/test_shared_pages"),
     "the lessons": ("features/course/test_lessons",),  # and all of tests/notebooks
 }
 _GROUPS = {f"tests/{name}.py": group for group, names in _SHARED.items() for name in names}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -25,7 +24,6 @@ ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
-VIEWPORT = {"width": 1280, "height": 1000}
 POLL_MS = 50  # else a page that waits asks, and draws, 60 times a second
 SETTINGS = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -177,7 +175,6 @@ class Pages:
         """Open a notebook: in JupyterLab in the kept page, in Notebook 7 (``notebook``) in a page of its own."""
         if app == "lab" and self._kept is not None:
             page, self._kept = self._kept, None
-            page.set_viewport_size(VIEWPORT)  # a test can have changed it
             return NotebookPage(page, self.server, path, loaded=True)
         return NotebookPage(self.context.new_page(), self.server, path, app)
 
@@ -190,42 +187,6 @@ class Pages:
         else:
             book.page.close()
         book.give_back_kernel()
-
-
-class Browser:
-    """Chromium, a Jupyter server and its pages, for the files that share them. Each is started when it is needed.
-
-    Args:
-        folder: Folder of the notebooks.
-    """
-
-    def __init__(self, folder: Path):
-        self._folder = folder
-        self._started = contextlib.ExitStack()
-
-    @functools.cached_property
-    def chromium(self) -> Any:
-        from playwright.sync_api import sync_playwright
-
-        playwright = self._started.enter_context(sync_playwright())
-        made = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS, headless=True)
-        self._started.callback(made.close)
-        return made
-
-    @functools.cached_property
-    def server(self) -> Server:
-        made = Server(self._folder)
-        self._started.callback(made.close)
-        return made
-
-    @functools.cached_property
-    def pages(self) -> Pages:
-        made = self.chromium.new_context(viewport=VIEWPORT)
-        self._started.callback(made.close)
-        return Pages(made, self.server)
-
-    def close(self) -> None:
-        self._started.close()
 
 
 class NotebookPage:
