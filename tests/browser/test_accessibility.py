@@ -70,7 +70,7 @@ class Book:
         """Save the notebook, and load its page again."""
         self.notebook.save()
         self.notebook.open()
-        self._style = self.page.add_style_tag(content=HEIGHT)
+        self.page.add_style_tag(content=HEIGHT)
 
     def begin(self, index, text):
         """Start a cell, and wait for this text."""

@@ -83,7 +83,7 @@ class OneShotTasks:
         self.cluster = RunningCluster(name, shape, task_settings, self._setting, _main, self._lock, tasks=())
         self._group = self.cluster.cells.new_group()
         self._gone: Mapping[TaskId, str] = {}
-        self._former_guests: dict[TaskId, str] = {}
+        self._former_threads: dict[TaskId, str] = {}
         self._calls: dict[TaskId, Call] = {}
         self._jobs: dict[TaskId, Job] = {}
         self._readers: dict[TaskId, LogReader] = {}
@@ -134,10 +134,10 @@ class OneShotTasks:
             self.check_now()
 
     @contextlib.contextmanager
-    def guest(self, task: TaskId, tf_config: str) -> Iterator[None]:
+    def act_as(self, task: TaskId, tf_config: str) -> Iterator[None]:
         """Let the calling thread act as this task, which has no process: it meets the others at barriers."""
         supervisor, answers = self.cluster.supervisor, queue.SimpleQueue[ReleaseBarrier | BreakBarrier]()
-        supervisor.add_guest(task, answers.put)
+        supervisor.add_task_thread(task, answers.put)
 
         def meet(timeout_s: float | None) -> int:
             supervisor.ask(events.BarrierReached(task, 0, BARRIER, self.shape.tasks, timeout_s, self._group))
@@ -155,8 +155,8 @@ class OneShotTasks:
             with task_context.acting_as(me, meet):
                 yield
         finally:
-            supervisor.remove_guest(task)
-            self._former_guests[task] = "has ended"
+            supervisor.remove_task_thread(task)
+            self._former_threads[task] = "has ended"
             self.check_now()
 
     def check_now(self) -> None:
@@ -312,7 +312,7 @@ class OneShotTasks:
 
     def _update_group(self, rules: Rules) -> None:
         """Break the barriers of tasks that have ended for good; a task that is restarted can still come."""
-        gone = self._former_guests | {
+        gone = self._former_threads | {
             task: f"has ended (exit code {known.exit_code})"
             for task, known in self.known.items()
             if known.end is not None and not (known.exit_code and rules.auto_restart)

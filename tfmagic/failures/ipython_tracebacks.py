@@ -72,7 +72,7 @@ class Explanation:
     tail: Sequence[str] = ()  #: The last lines of the task, and how to see more.
 
 
-def dress(error: BaseException, explain: Callable[[], Explanation] | None = None) -> BaseException:
+def hide_our_frames(error: BaseException, explain: Callable[[], Explanation] | None = None) -> BaseException:
     """Let IPython show the error without the frames between the notebook and tfmagic. Return the error.
 
     Args:

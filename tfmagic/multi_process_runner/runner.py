@@ -134,7 +134,7 @@ class MultiProcessRunner:
         before = os.environ.get("TF_CONFIG")
         os.environ["TF_CONFIG"] = tf_config
         try:
-            with self._started().guest(me, tf_config):
+            with self._started().act_as(me, tf_config):
                 self._fn(*self._args, **self._kwargs)
         finally:
             os.environ.pop("TF_CONFIG", None)

@@ -109,7 +109,9 @@ class Supervisor:
         self._boot: Boots | None = None  # for the launches of one decision
         self._listeners: list[tuple[Listener, Collection[type]]] = []
         self._watchers: list[Watcher] = []
-        self._guests: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
+        self._task_threads: dict[
+            TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]
+        ] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
         defects = DefectReports()
@@ -186,15 +188,15 @@ class Supervisor:
         """Call `callback` on the loop's thread when the loop has ended."""
         self._end_callbacks.append(callback)
 
-    def add_guest(
+    def add_task_thread(
         self, task: TaskId, answer: Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]
     ) -> None:
         """Let a thread of this process be `task` at barriers: it asks with `BarrierReached`."""
-        self._guests[task] = answer
+        self._task_threads[task] = answer
 
-    def remove_guest(self, task: TaskId) -> None:
-        """End what `add_guest` began."""
-        del self._guests[task]
+    def remove_task_thread(self, task: TaskId) -> None:
+        """End what `add_task_thread` began."""
+        del self._task_threads[task]
 
     def close(self) -> None:
         """End every task and the loop. Safe to call twice."""
@@ -352,9 +354,9 @@ class Supervisor:
         match action:
             case Send(task, commands.RunCell() as command):
                 self.backend.send(task, self._cells[command.cell].command_to_send(command))
-            case Send(task, answer) if task in self._guests:
+            case Send(task, answer) if task in self._task_threads:
                 assert isinstance(answer, commands.ReleaseBarrier | commands.BreakBarrier)
-                self._guests[task](answer)
+                self._task_threads[task](answer)
             case Send(task, command):
                 self.backend.send(task, command)
             case Launch(task, attempt):

@@ -1,6 +1,6 @@
 """The agent of a host: starts tasks there as the kernel does on its own machine, and reports what they do.
 
-    perform(number, parcels) ─→ orders ─→ LocalBackend ─→ launcher of this host ─→ tasks
+    perform(number, instructions) ─→ orders ─→ LocalBackend ─→ launcher of this host ─→ tasks
     poll(number) ←── events, in frames; what is new in the tasks' logs and stacks; usage now and then
 
 It knows no engine: any that can call two methods at a time on an object will do. Orders have numbers, so one
@@ -31,7 +31,7 @@ from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
 from tfmagic.backends.remote import journal, memory_files, watched_tasks
-from tfmagic.backends.remote.batches import Batch, Batches, Parcel
+from tfmagic.backends.remote.batches import Batch, Batches, Instruction
 from tfmagic.backends.remote.host_boots import HostBoots
 from tfmagic.backends.remote.host_usage import HostUsage
 from tfmagic.backends.remote.journal import Journal
@@ -120,23 +120,23 @@ class HostAgent:
             old.close()
         return {task.name: address for task, address in self._ports.addresses.items()}
 
-    def perform(self, number: int, parcels: Sequence[Parcel], *contents: Any) -> None:
+    def perform(self, number: int, instructions: Sequence[Instruction], *contents: Any) -> None:
         """Perform orders. One that fails is answered for its task.
 
         Args:
             number: Of the first one.
-            parcels: The tasks that get the frame, none for an order to this agent; the number of the cell
-                that it begins, or 0; the frame; and which of the contents are those of its handles.
+            instructions: The tasks that get the frame, none for an order to this agent; the number of the
+                cell that it begins, or 0; the frame; and which of the contents are those of its handles.
             *contents: Buffers, or places of memory files.
         """
         self._heard = time.monotonic()
         opened: dict[int, Handle] = {}
         with self._lock:
-            for place, parcel in enumerate(parcels, number):
+            for place, instruction in enumerate(instructions, number):
                 if place != self._performed + 1:
                     continue
                 self._performed = place
-                names, cell, frame, which = parcel
+                names, cell, frame, which = instruction
                 left = [w for name in names if (w := self._watched.get(parse_task(name))) is not None]
                 try:
                     for i in set(which).difference(opened):
@@ -148,7 +148,7 @@ class HostAgent:
                         self._pass_on(left[0], cell, frame, handles)
                         del left[0]
                 except Exception as error:  # no memory, for example; the next orders are performed
-                    self._report_failed(error, parcel, left)
+                    self._report_failed(error, instruction, left)
         self._backend.wake()
 
     def poll(self, number: int, timeout_s: float) -> Batch:
@@ -297,9 +297,9 @@ class HostAgent:
             watched.cells += 1
             self._usage.expect(soon=True)
 
-    def _report_failed(self, error: Exception, parcel: Parcel, left: Sequence[Watched]) -> None:
+    def _report_failed(self, error: Exception, instruction: Instruction, left: Sequence[Watched]) -> None:
         """Report the end of a cell on these tasks, or of a process, that this host could not start."""
-        names, cell, frame, which = parcel
+        names, cell, frame, which = instruction
         reason = f"{type(error).__name__}: on {self._address} ({self._run.folder}): {error}"
         for watched in left if cell else ():
             log_end = file_size(self._run.log_path(watched.task))

@@ -1,4 +1,4 @@
-"""What goes to an agent, and what comes from it: orders in parcels, reports in batches."""
+"""What goes to an agent, and what comes from it: orders in instructions, reports in batches."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from tfmagic.backends.remote.task_files import Piece
 from tfmagic.protocol.channel import encode
 from tfmagic.protocol.payload import Handle
 
-Parcel = tuple[Sequence[str], int, bytes, Sequence[int]]
+Instruction = tuple[Sequence[str], int, bytes, Sequence[int]]
 """See `HostAgent.perform`."""
 
 

@@ -71,8 +71,8 @@ class RayAgent:
     def ask(self, method: str, *args: Any) -> Any:
         return getattr(self.agent, method)(*args)
 
-    def perform(self, number: int, parcels: Any, contents: Any) -> None:
-        self.agent.perform(number, parcels, *map(fetch, contents))
+    def perform(self, number: int, instructions: Any, contents: Any) -> None:
+        self.agent.perform(number, instructions, *map(fetch, contents))
 
     def heartbeat(self) -> None:
         if self.agent is not None:

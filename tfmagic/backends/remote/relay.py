@@ -49,10 +49,10 @@ _LOOK_S = 0.5
 _SOONER = 0.7  # of the time after which a host counts as silent, it is asked for a sign
 _AGAIN_S = 0.2  # until an agent that could not be reached is asked again
 
-Parcel = tuple[list[str], int, bytes]
-"""The first parts of a parcel of `HostAgent.perform`."""
-Order = tuple[int, Parcel, list[Any]]
-"""The number of an order, its parcel, and its handles, or their contents as the engine holds them."""
+Instruction = tuple[list[str], int, bytes]
+"""The first parts of an instruction of `HostAgent.perform`."""
+Order = tuple[int, Instruction, list[Any]]
+"""The number of an order, its instruction, and its handles, or their contents as the engine holds them."""
 
 
 @dataclass(slots=True)
@@ -170,7 +170,7 @@ class Relay:
         """Give a task and the orders of a host that was not found to another one. Call with the lock."""
         new.tasks.append(task)
         self.hosts[task] = new
-        orders = [self._add(new, parcel, contents) for _, parcel, contents in old.unperformed]
+        orders = [self._add(new, instruction, contents) for _, instruction, contents in old.unperformed]
         if orders and new.agent is not None:
             self._perform(new, orders)
 
@@ -245,9 +245,9 @@ class Relay:
                 parts[-1][1].append(task)
         return list(found.values())
 
-    def _add(self, host: Host, parcel: Parcel, contents: list[Any]) -> Order:
+    def _add(self, host: Host, instruction: Instruction, contents: list[Any]) -> Order:
         host.sent += 1
-        host.unperformed.append((host.sent, parcel, contents))
+        host.unperformed.append((host.sent, instruction, contents))
         return host.unperformed[-1]
 
     def _content_of(self, handle: Handle, host: Host, objects: dict[tuple[int, bool], Any]) -> Any:
@@ -262,9 +262,11 @@ class Relay:
     def _perform(self, host: Host, orders: Sequence[Order]) -> None:
         contents = list({id(content): content for _, _, needed in orders for content in needed}.values())
         places = {id(content): place for place, content in enumerate(contents)}
-        parcels = [(*parcel, [places[id(content)] for content in needed]) for _, parcel, needed in orders]
+        instructions = [
+            (*instruction, [places[id(content)] for content in needed]) for _, instruction, needed in orders
+        ]
         sent = [memory_files.place_of(c) if isinstance(c, Handle) else c for c in contents]
-        self._engine.call(host.agent, "perform", orders[0][0], parcels, sent)
+        self._engine.call(host.agent, "perform", orders[0][0], instructions, sent)
 
     # -- reports --
 

@@ -21,7 +21,7 @@ from tfmagic.clusters.cells.results import CellResult, TaskResults, require_valu
 from tfmagic.clusters.cells.task_times import CallFuture, TaskTimes, task_times
 from tfmagic.clusters.launch.checks import check
 from tfmagic.errors import TfmagicError
-from tfmagic.failures.ipython_tracebacks import dress
+from tfmagic.failures.ipython_tracebacks import hide_our_frames
 from tfmagic.protocol.cluster_spec import Selector, TaskId
 
 T = TypeVar("T")
@@ -235,7 +235,7 @@ class Calls(ClusterBase):
             TaskTimeoutError, CaptureError, ValueError: As `run`.
         """
         if not iterables:
-            raise dress(TypeError("map() needs a function and at least one iterable"))
+            raise hide_our_frames(TypeError("map() needs a function and at least one iterable"))
         options, timeout = _options(on, None, view=view), check("timeout", timeout)
         items = zip(*(check("iterable", items, "an argument of map()") for items in iterables), strict=False)
         check("fn", fn)

@@ -243,13 +243,13 @@ class ClusterCells:
                 job.partial = unpack(in_part=True)
             self._note_new_process(error)
             explain = functools.partial(root_cause.explain, outcome, error, context)
-            raise ipython_tracebacks.dress(error, explain)
+            raise ipython_tracebacks.hide_our_frames(error, explain)
         if (fault := next(filter(None, faults), None)) is not None:
             raise fault
         try:
             return unpack()
         except NameError as missing:  # a variable that was pulled
-            raise ipython_tracebacks.dress(missing)  # noqa: B904 - the same
+            raise ipython_tracebacks.hide_our_frames(missing)  # noqa: B904 - the same
 
     def _note_new_process(self, error: BaseException) -> None:
         """Add a note to `error` if the task that died has another process by now."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tfmagic.failures.ipython_tracebacks import dress
+from tfmagic.failures.ipython_tracebacks import hide_our_frames
 
 
 def split(values: Any, count: int) -> list[Any]:
@@ -22,7 +22,7 @@ def split(values: Any, count: int) -> list[Any]:
             raise TypeError("a text")
         return [rows[first:end] for first, end in itertools.pairwise(places)]
     except (TypeError, KeyError) as error:  # a set, a dict, a generator, a number
-        raise dress(
+        raise hide_our_frames(
             TypeError(
                 "scatter() divides lists, tuples, numpy arrays and pandas objects, not "
                 f"{type(values).__name__}; use push() to give every task all of it"
@@ -40,7 +40,7 @@ def join(name: str, parts: Mapping[str, Any]) -> Any:
     values, kind = list(parts.values()), next(iter(kinds.values()))
     if not kind or len(set(kinds.values())) > 1:
         each = ", ".join(f"{type(part).__name__} on {task}" for task, part in parts.items())
-        raise dress(
+        raise hide_our_frames(
             TypeError(
                 f"gather() joins lists, tuples, numpy arrays and pandas objects; {name} is {each}. "
                 f"pull({name!r}) returns it by task"

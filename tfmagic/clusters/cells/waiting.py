@@ -57,7 +57,7 @@ def _settle_async(job: Job) -> CellResult:
     except StopIteration as error:
         replacement = RuntimeError(f"the cell raised StopIteration({', '.join(map(repr, error.args))})")
         replacement.__notes__ = exceptions.notes_of(error)
-        raise ipython_tracebacks.dress(replacement.with_traceback(error.__traceback__)) from None
+        raise ipython_tracebacks.hide_our_frames(replacement.with_traceback(error.__traceback__)) from None
 
 
 def wait(job: Job, timeout_s: float | None = None) -> bool:

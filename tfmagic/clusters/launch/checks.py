@@ -29,7 +29,7 @@ from tfmagic.clusters.launch.rules import (
     take_texts,
 )
 from tfmagic.clusters.launch.settings import TFCluster
-from tfmagic.failures.ipython_tracebacks import dress
+from tfmagic.failures.ipython_tracebacks import hide_our_frames
 from tfmagic.runs import line_search
 
 
@@ -121,7 +121,7 @@ def check_by(rule: Rule, shown: str, value: Any) -> Any:
         kind = ValueError if isinstance(error, ValueError) else TypeError
         reason = f": {error}" if kind is ValueError and str(error) else ""
     given = f"{reprlib.repr(value)} ({type(value).__name__}){reason}"
-    raise dress(kind(f"{shown} is {rule.allowed}, not {given}"))
+    raise hide_our_frames(kind(f"{shown} is {rule.allowed}, not {given}"))
 
 
 def check_options(group: type, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,9 +137,9 @@ def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(set(settings) - set(TFCluster.class_trait_names(config=True)))
     if unknown:
-        raise dress(TypeError(f"Cluster() has no argument or setting {', '.join(unknown)}"))
+        raise hide_our_frames(TypeError(f"Cluster() has no argument or setting {', '.join(unknown)}"))
     try:
         checked = TFCluster(**settings)
     except TraitError as error:
-        raise dress(TypeError(str(error))) from None
+        raise hide_our_frames(TypeError(str(error))) from None
     return {name: getattr(checked, name) for name in settings}

@@ -57,7 +57,7 @@ def prepare_cell(body: str, shell: Any = None) -> tuple[CellPlan, frozenset[str]
         error.filename = filename
         if error.text is None and 0 < (error.lineno or 0) <= len(lines):
             error.text = lines[(error.lineno or 0) - 1]
-        raise ipython_tracebacks.dress(error.with_traceback(None)) from None
+        raise ipython_tracebacks.hide_our_frames(error.with_traceback(None)) from None
     return CellPlan(source, filename, prompt, show), reads
 
 
