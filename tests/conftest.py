@@ -46,7 +46,7 @@ ENDED_S = 30.0  # measured 0.1 s on an idle machine; a test must not fail becaus
 
 
 class Failures:
-    """Names a test that has failed at once: a run that is ended, or is still going, has told it."""
+    """Tells at once which test has failed, where and why: a run that is ended, or is still going, has told it."""
 
     def __init__(self, config: pytest.Config):
         self._config = config
@@ -56,6 +56,11 @@ class Failures:
         if report.failed:
             reporter = self._config.pluginmanager.get_plugin("terminalreporter")
             reporter.write_line(f"\nfailed: {report.nodeid} ({report.when})")
+            if crash := getattr(report.longrepr, "reprcrash", None):
+                reporter.write_line(f"  {crash.path}:{crash.lineno}: {crash.message[:1000]}")
+            for entry in getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", ()):
+                if entry.reprfileloc:
+                    reporter.write_line(f"  called at {entry.reprfileloc}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
