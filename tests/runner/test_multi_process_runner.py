@@ -180,6 +180,23 @@ def test_termination_and_start_single_process(tmp_path):
     assert lines.count("[worker-1]:    begins\n") == 1 and lines.count("[worker-1]:    ends\n") == 1
 
 
+def test_the_exit_code_is_known_when_terminate_returns(tmp_path):
+    begun, over = Gate(tmp_path, "begun"), Gate(tmp_path, "over")
+
+    def fn():
+        begun.open()
+        over.wait()
+
+    runner = MultiProcessRunner(fn, create_cluster_spec(num_workers=1))
+    runner.start()
+    begun.wait()
+    # between the new state and what is done about it; a thread that waits looks each 0.5 s
+    runner._one_shot.cluster.supervisor.watch(lambda *decision: time.sleep(0.8))
+    runner.terminate("worker", 0)
+    assert runner.get_process_exit_code("worker", 0) == -signal.SIGKILL
+    runner.join()
+
+
 def test_streaming():
     def fn():
         for i in range(3):

@@ -205,12 +205,16 @@ class OneShotTasks:
             self._note_ends()
             return self.known[task].exit_code
 
-    def wait_for_end(self, task: TaskId, timeout_s: float | None = None) -> None:
-        """Wait until the present process of the task has ended, or the time is up."""
+    def wait_for_end(self, task: TaskId, known: OneShotTask, timeout_s: float | None = None) -> None:
+        """Wait until that process of the task has ended, and its end is known; or until the time is up."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-        known = self.known[task]
+
+        def is_noted(state: ClusterState) -> bool:  # the state is there before the outcome of the job
+            is_over = _has_ended(state, task, known) and self._jobs[task].outcome is not None
+            return is_over or self.known[task].attempt > known.attempt
+
         while (left := deadline - time.monotonic()) > 0 and self.cluster.processes.running:
-            if self.cluster.supervisor.wait_for(lambda s: _has_ended(s, task, known), min(left, _LOOK_S)):
+            if self.cluster.supervisor.wait_for(is_noted, min(left, _LOOK_S)):
                 return
 
     def stacks(self, tasks: tuple[TaskId, ...]) -> str:
@@ -226,8 +230,6 @@ class OneShotTasks:
         self.wait()
         for reader in self._readers.values():
             reader.log.close()
-
-    # -- results --
 
     def values(self) -> dict[str, Any]:
         """Return the values of the calls that returned, by task name."""

@@ -37,7 +37,7 @@ class TaskProcess:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the process has ended, or `timeout` seconds have passed."""
-        self._processes.wait_for_end(self._task, timeout)
+        self._processes.wait_for_end(self._task, self._processes.known[self._task], timeout)
 
     def terminate(self) -> None:
         """Send SIGTERM."""

@@ -297,8 +297,9 @@ class MultiProcessRunner:
         task, one_shot = TaskId(task_type, task_id), self._one_shot
         if one_shot is None or task not in one_shot.known:
             raise ValueError(f"{task} does not exist")
+        known = one_shot.known[task]  # it can be restarted at once
         if one_shot.signal((task,), signal.SIGKILL):
-            one_shot.wait_for_end(task)
+            one_shot.wait_for_end(task, known)
 
     def terminate_all(self, sig: int | None = None) -> None:
         """Signal every process, by default with SIGKILL. They are not restarted."""
