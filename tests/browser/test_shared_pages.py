@@ -109,6 +109,8 @@ def test_the_other_page_shows_a_figure_and_a_table(two_pages):
     one.start(4)
     for page in (one, other):
         page.wait_until_ended(4)
-        page.output(4).get_by_role("img").evaluate("image => image.decode()")  # fails if it is no picture
+        page.output(4).get_by_role("img", name="Figure").evaluate(
+            "image => image.decode()"
+        )  # fails if it is no picture
         expect(page.output(4).locator("table.dataframe td")).to_have_text(["1", "2"])
         assert kinds(page, 4) == [FORM]

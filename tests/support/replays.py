@@ -151,7 +151,9 @@ class _Text(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: Any) -> None:
         self._hides += tag == "style"
-        if tag == "img" and "aria-hidden" not in dict(attributes):  # the curve of a cell that took seconds
+        if (
+            tag == "img" and dict(attributes).get("class") != "tfm-spark"
+        ):  # the CPU of a cell that took seconds
             self.parts.append(f"[image: {dict(attributes).get('alt', '')}]")
         if tag in ("div", "details", "summary", "pre", "tr", "p", "table"):
             self.parts.append("\n")

@@ -54,5 +54,5 @@ def sparkline_html(samples: Sequence[int], colour: str, room: int) -> str:
     for mark, code in (("<", "%3C"), (">", "%3E"), ("#", "%23"), (" ", "%20")):
         image = image.replace(mark, code)
     title = f"CPU in its last {len(samples)} s: up to {max(samples)} %"
-    marks = f'class="tfm-spark" aria-hidden="true" alt="" title="{title}"'
+    marks = f'class="tfm-spark" alt="{title}" title="{title}"'
     return f'<img {marks} style="vertical-align:middle;margin-right:6px" src="data:image/svg+xml,{image}">'

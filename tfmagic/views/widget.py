@@ -11,6 +11,8 @@ static form as a display, and asks the widget for it; the form on a page asks it
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +27,7 @@ from tfmagic.views.whole_logs import WholeLogs
 
 _ASSETS = Path(__file__).parent / "assets"
 _KEPT = 8
+_AT_ONCE_S = 0.5
 _FALLBACK = (
     "tfmagic: a live panel is here while the kernel runs, where jupyterlab_widgets and anywidget are "
     "installed for JupyterLab; %%tfcluster --view html does without"
@@ -50,6 +53,7 @@ class WidgetDisplay:
         self._end: Mapping[str, Any] | None = None
         self._model: PanelModel | None = None
         self._logs: WholeLogs | None = None
+        self._answered: dict[Any, float] = {}  # when a view has got the end
 
     def open(self, model: PanelModel) -> Mapping[str, Any]:
         self._model, self._logs = model, model.logs
@@ -85,8 +89,13 @@ class WidgetDisplay:
         self._requests.append(content)
 
     def _answer(self, content: Mapping[str, Any], end: Mapping[str, Any]) -> None:
-        """Answer a page after the end of the cell."""
-        if content.get("kind") == "hello":
+        """Answer a page after the end of the cell.
+
+        A view asks each second until it has an answer: a busy kernel finds several questions at once.
+        """
+        view, now = content.get("view"), time.monotonic()
+        if content.get("kind") == "hello" and now - self._answered.get(view, -math.inf) > _AT_ONCE_S:
+            self._answered[view] = now
             self.send(end)
         if content.get("kind") == "log" and self._logs is not None:
             self._logs.obey(content, self.send)

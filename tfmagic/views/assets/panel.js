@@ -898,6 +898,7 @@ function onKernelEnd(session, act) {
 }
 
 class Panel {
+	view = Math.random(); // of several of this model
 	messages = 0;
 	opened = 0;
 	ticks = 0;
@@ -966,7 +967,7 @@ class Panel {
 	hello() {
 		const notebook = this.context ?? window; // opened again, it does not get the form as a display
 		notebook.tfmPage ??= Math.random();
-		this.model.send({ kind: "hello", page: notebook.tfmPage });
+		this.model.send({ kind: "hello", page: notebook.tfmPage, view: this.view });
 	}
 
 	/** Notice the end of the kernel, and a lost connection. */
