@@ -183,9 +183,9 @@ class Cluster(Calls, Variables, Hosts, Stories, FeatureMethods):
         return self._running_cluster().imported_under
 
     @property
-    def remarked(self) -> set[str]:
-        """What remarks of features have told the user already."""
-        return self._running_cluster().remarked
+    def told_late(self) -> set[str]:
+        """The names of variables that cells set too late, and about which the user was told."""
+        return self._running_cluster().told_late
 
     @property
     def run_folder(self) -> RunFolder:

@@ -54,7 +54,7 @@ class RunningCluster:
         oom_kills: Processes that the kernel of the machine had killed before for lack of memory.
         resumed: The jobs that a former kernel has started.
         imported_under: The variables that TensorFlow's import could see.
-        remarked: What remarks of features have told the user already.
+        told_late: Names of variables that cells set later, and about which the user was told.
         idle_stop_s: The limit after which it ended by itself, for want of a cell; 0 if it did not.
 
     Raises:
@@ -77,7 +77,7 @@ class RunningCluster:
         kept: KeptRun | None = None,
         view: ViewChoice = "text",
     ):
-        self.shape, self.remarked = shape, set[str]()
+        self.shape, self.told_late = shape, set[str]()
         self.imported_under = task_settings.flavour.import_time
         self.oom_kills = memory.count_oom_kills()
         variables = TaskVariables(main, setting, task_settings)  # can raise

@@ -109,9 +109,7 @@ class Supervisor:
         self._boot: Boots | None = None  # for the launches of one decision
         self._listeners: list[tuple[Listener, Collection[type]]] = []
         self._watchers: list[Watcher] = []
-        self._task_threads: dict[
-            TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]
-        ] = {}
+        self._acting: dict[TaskId, Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]] = {}
         self.closed_logs: set[TaskId] = set()
         self.usage: dict[Hashable, Usage] = {}
         defects = DefectReports()
@@ -192,11 +190,11 @@ class Supervisor:
         self, task: TaskId, answer: Callable[[commands.ReleaseBarrier | commands.BreakBarrier], object]
     ) -> None:
         """Let a thread of this process be `task` at barriers: it asks with `BarrierReached`."""
-        self._task_threads[task] = answer
+        self._acting[task] = answer
 
     def remove_task_thread(self, task: TaskId) -> None:
         """End what `add_task_thread` began."""
-        del self._task_threads[task]
+        del self._acting[task]
 
     def close(self) -> None:
         """End every task and the loop. Safe to call twice."""
@@ -354,9 +352,9 @@ class Supervisor:
         match action:
             case Send(task, commands.RunCell() as command):
                 self.backend.send(task, self._cells[command.cell].command_to_send(command))
-            case Send(task, answer) if task in self._task_threads:
+            case Send(task, answer) if task in self._acting:
                 assert isinstance(answer, commands.ReleaseBarrier | commands.BreakBarrier)
-                self._task_threads[task](answer)
+                self._acting[task](answer)
             case Send(task, command):
                 self.backend.send(task, command)
             case Launch(task, attempt):

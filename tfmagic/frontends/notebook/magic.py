@@ -245,7 +245,7 @@ class NotebookClusters:
             keras = asked.values.get("keras")
             cluster.task_settings = features.adapt(program, cluster.task_settings, keras)
         display_id = yield from self._start_steps(cluster, goes_on)
-        for text in features.remarks(program, environ, starts, cluster.remarked):
+        for text in features.remarks(program, environ, starts, cluster.told_late):
             notices.say(f"tfmagic: {text}")
         return display_id
 
