@@ -155,7 +155,7 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
     (
         "function-cancelled",
         r"^CancelledError: (The corresponding function is cancelled\. Please reschedule|"
-        r"RemoteExecuteNode::RunAsync \[Op:__inference_)",
+        r".*RemoteExecuteNode::RunAsync \[Op:__inference_)",
         "A function that was scheduled earlier failed, schedule() or join() raised its error, and TensorFlow "
         "cancelled those that waited or ran. Keras 2's fit takes that error for the end of an epoch, where "
         "the data ended: let the dataset repeat(), and give the number of steps (steps_per_epoch in fit).",

@@ -54,7 +54,7 @@ class Displayed(_OfCell, frozen=True):
 
 
 class FeatureRecorded(_OfCell, frozen=True):
-    """A feature of the task adds a record, JSON, to what the run keeps of the cell."""
+    """A feature of the task adds a record, JSON in ASCII, to what the run keeps of the cell."""
 
     feature: str
     record: bytes

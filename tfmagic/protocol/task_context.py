@@ -56,7 +56,7 @@ class TaskServices:
         scratch: A folder, to be made, that the cluster deletes when the process has ended.
         send_socket: Sends a request, and a socket or None, to a listener in the kernel. Raises
             `ProtocolError` for a socket where that is on another machine.
-        record: Adds to what the run keeps of a cell: the name of a feature, the number of the cell, JSON.
+        record: Adds a record of a cell: the name of a feature, the number of the cell, JSON in ASCII.
         cluster: The name of the task's cluster.
         run_mark: Returns a text that the tasks share while they run one cell, call or script, and that no
             other run has; "" if only some of the tasks that work on data run it.

@@ -54,9 +54,7 @@ class TaskRecord:
     end: int | None = None  #: The offset at which its part ends; None while it runs.
     error: ErrorRecord | None = None
     host: str = ""  #: The address of its machine, if that is another one than the notebook's.
-    cpu: tuple[
-        int, ...
-    ] = ()  #: What it used at the end, each second, in per cent of a core, if a panel saw it.
+    cpu: tuple[int, ...] = ()  #: In per cent of a core, each second at its end, if a panel saw it.
 
 
 @dataclass(frozen=True, slots=True)

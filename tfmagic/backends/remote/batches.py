@@ -1,4 +1,4 @@
-"""What goes to an agent, and what comes from it: orders in instructions, reports in batches."""
+"""What goes to an agent, and what comes from it: orders, each with its instruction; reports, in batches."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """The commands of ``%tfcluster``: each makes a few calls of `Cluster` and prints.
 
-`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`,
-and in modules ``lines`` of features.
+`tfmagic.clusters.api.lines` says how one is written. More are in `line_reports`, and in
+modules ``lines`` of features.
 """
 
 from __future__ import annotations
