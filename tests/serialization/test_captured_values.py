@@ -174,7 +174,7 @@ SAME = {
     "a layer of the user's": "model.predict(xs, verbose=0).round(4).tolist(), type(model.layers[1]) is Double",
     "functions of a model": (
         "compiled(xs).numpy().round(3).tolist(), [round(v, 3) for v in compiled.evaluate(xs, xs, verbose=0)], "
-        "compiled.loss.__name__, compiled.optimizer.learning_rate.start, float(averaged.result())"
+        "compiled.loss.__name__, float(compiled.optimizer.learning_rate), float(averaged.result())"
     ),
     "an extension type": "Pair(1, 2.0).n, float(Pair(1, 2.0).x)",
     "a logger": "logger.level, logger.isEnabledFor(10), logger is logging.getLogger('of.notebook'), logger.parent.propagate",

@@ -28,6 +28,7 @@ if "tfmagic.views.widget" in sys.modules:
     sys.modules["tfmagic.views.widget"].close_all()
 get_ipython().InteractiveTB.set_mode("Context")
 get_ipython().reset(new_session=True)
+assert "tensorflow" not in sys.modules, "tests look whether their cells have brought it in"
 """
 
 UNLOAD = """
@@ -171,14 +172,15 @@ class Kernel:
 
 
 def text_of(outputs: list[tuple[str, Any]]) -> str:
-    """Return the printed text, then the last text of each display."""
+    """Return the printed text, then the last text of each display, then the error: it is never overlooked."""
     printed = "".join(content["text"] for kind, content in outputs if kind == "stream")
     shown: dict[str, str] = {}
     for kind, content in outputs:
         if kind in ("display_data", "update_display_data"):
             name = str(content.get("transient", {}).get("display_id", len(shown)))
             shown[name] = content["data"].get("text/plain", "") + "\n"
-    return printed + "".join(shown.values())
+    errors = [f"{content['ename']}: {content['evalue']}\n" for kind, content in outputs if kind == "error"]
+    return "".join([printed, *shown.values(), *errors])
 
 
 def plain(text: str) -> str:
