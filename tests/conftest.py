@@ -59,7 +59,7 @@ class Failures:
             if crash := getattr(report.longrepr, "reprcrash", None):
                 reporter.write_line(f"  {crash.path}:{crash.lineno}: {crash.message[:1000]}")
             for entry in getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", ()):
-                if entry.reprfileloc:
+                if getattr(entry, "reprfileloc", None):  # groups of exceptions have none
                     reporter.write_line(f"  called at {entry.reprfileloc}")
 
 
@@ -357,7 +357,7 @@ def lend_kernel(kept: list[Kernel]) -> Iterator[Kernel]:
     used = kept.pop() if kept else Kernel()
     used.outputs(used.client.execute("%load_ext tfmagic", store_history=False))
     yield used
-    if not kept and used.clear():
+    if not kept and used.serves_others():
         kept.append(used)
     else:
         used.close()

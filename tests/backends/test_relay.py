@@ -59,7 +59,7 @@ class Engine:
         self.closed, self.dead_nodes = threading.Event(), []
         self.gives_signs, self.errors = False, []
 
-    def connect(self, address, step):
+    def connect(self, address, name, step):
         pass
 
     def place(self, opening, say):
@@ -126,7 +126,7 @@ def kernel(tmp_path):
     control.send(OpenHosts(HostRequest(), (ZERO, ONE), (), str(tmp_path), SETUP, 60, 10))
     assert isinstance(control.receive(), HostsOpened)
     yield engine, reports
-    control.send(CloseHosts())
+    control.send(CloseHosts(60))
     assert isinstance(control.receive(), HostsClosed)
     control.close()
     reports.close()
@@ -321,7 +321,7 @@ class StandIn:
     def open(self, opening, waits_for):
         return HostsOpened((), SETUP)
 
-    def release(self):
+    def release(self, keep_s):
         self.close()
 
     def close(self):

@@ -20,6 +20,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+_PATH = "TFMAGIC_HELPER_PATH"
 _DIE_WITH_PARENT = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
@@ -40,8 +41,10 @@ def start_interpreter(
 
     The other options are those of `subprocess.Popen`; standard input is empty by default.
     """
-    if path is not None:
-        code = f"import sys; sys.path[:] = {list(path)!r}\n{code}"
+    if path is not None:  # not in the code, which others show as the command line of the process
+        options["env"] = {**(options.get("env") or os.environ), _PATH: repr(list(path))}
+        # no import but of what is there: the first folder can hold anything
+        code = f"import os, sys; sys.path[:] = eval(os.environ.pop({_PATH!r}))\n{code}"
     command = [sys.executable, *flags, "-c", code, *arguments]
     return subprocess.Popen(command, stdin=stdin, start_new_session=True, **options)
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import selectors
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -79,6 +79,7 @@ class RemoteBackend:
         modules: The notebook's own modules, which hosts get.
         resumes: Take over the agents of a cluster that has outlived its kernel, instead of starting some.
         opened: The numbers of its cells whose results no kernel has taken.
+        keep_s: Returns how long the hosts wait for the next cluster after this one, in seconds.
 
     Attributes:
         tasks: All tasks of the cluster.
@@ -107,8 +108,9 @@ class RemoteBackend:
         resumes: bool = False,
         opened: tuple[int, ...] = (),
         waits_for: driver_client.Waits = lambda what: None,
+        keep_s: Callable[[], float] = lambda: 0.0,
     ):
-        self._run, self.tasks = run, tasks
+        self._run, self.tasks, self._keep_s = run, tasks, keep_s
         self._processes: dict[TaskId, _Process] = {}
         self._usage: dict[TaskId, Usage] = {}
         self._closely: tuple[TaskId, ...] = ()
@@ -241,7 +243,7 @@ class RemoteBackend:
         self._send_orders()
         if self._reports.fileno() >= 0:
             self._selector.unregister(self._reports)
-            self._driver.release()
+            self._driver.release(self._keep_s())
         elif self._is_open and self._opening.setup.kept_as and not self.was_taken_over:
             self._end_kept()
         self._selector.close()
@@ -252,7 +254,7 @@ class RemoteBackend:
         with contextlib.suppress(LaunchError, OSError):
             driver = driver_client.take(self._opening.request.address)
             driver.open(msgspec.structs.replace(self._opening, resumes=True), lambda what: None)
-            driver.release()
+            driver.release(self._keep_s())
 
     def leave(self) -> None:
         """End the driver process alone: the hosts of a kept cluster wait for the next kernel."""

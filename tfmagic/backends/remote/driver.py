@@ -10,6 +10,7 @@ for those of a kept cluster, which wait for the driver of another kernel.
 
 import contextlib
 import os
+import select
 import socket
 import sys
 import threading
@@ -71,18 +72,22 @@ class Driver:
         self._trial = memory_files.Trial()
         self._listens = False
         self._timeout_s = 0.0
+        self._keep_s: float | None = None  # while it waits for the next cluster
         self._relay: Relay | None = None
         self._kept_as = ""
         self._leaves_cluster = False  # it outlives this process
 
     def serve(self) -> None:
-        """Answer the requests of the kernel until it ends."""
+        """Answer the requests of the kernel until it ends, or wants no cluster for some time."""
         self._control.send(Connected())  # the engine is imported
-        while True:
+        ready = select.poll()
+        ready.register(self._control.fileno(), select.POLLIN)
+        while self._keep_s is None or ready.poll(1000 * self._keep_s):
             try:
                 request = self._control.receive()
             except (EOFError, OSError):
                 return
+            self._keep_s = None
             try:
                 reply = self._answer(request)
             except Exception as error:  # of the engine: told to the user
@@ -95,8 +100,9 @@ class Driver:
                 return self._resume(request) if request.resumes else self._open(request)
             case ReserveAddresses(tasks):
                 return AddressesReserved(self._reserve(tasks))
-            case CloseHosts():
+            case CloseHosts(keep_s):
                 self._close_cluster()
+                self._keep_s = keep_s
                 return HostsClosed()
 
     def close(self) -> None:
@@ -119,7 +125,8 @@ class Driver:
     # -- hosts --
 
     def _connect(self, opening: OpenHosts) -> None:
-        self._engine.connect(opening.request.address, lambda: self._control.send(Connected()))
+        name, step = opening.setup.known_as, lambda: self._control.send(Connected())
+        self._engine.connect(opening.request.address, name, step)
         if not self._listens:
             self._listens = True
             threading.Thread(target=self._relay_orders, name="tfmagic-orders", daemon=True).start()

@@ -1,7 +1,8 @@
 """Start driver processes and ask them: programs that connect to an engine, for one cluster at a time.
 
 A driver whose cluster was stopped stays connected and keeps its agents, with their launchers, for the next
-cluster of the same address. So a second start costs a fraction of a second. It ends with this process.
+cluster of the same address. So a second start costs a fraction of a second. It ends by itself when none has
+come for some time, since an agent keeps its node from being given back; and with this process.
 """
 
 import atexit
@@ -64,6 +65,7 @@ class DriverProcess:
         self.owner_pid = os.getpid()
         self._lock = threading.Lock()
         self._is_connected = False
+        self._leaves_at = 0.0
         self._noise = os.memfd_create("tfmagic-ray", os.MFD_CLOEXEC)
         self._control, control = channel_pair(DriverReply)
         self._replies: deque[DriverReply] = deque()
@@ -89,6 +91,11 @@ class DriverProcess:
     def alive(self) -> bool:
         return self.owner_pid == os.getpid() and self.process.poll() is None
 
+    @property
+    def stays(self) -> bool:
+        """Whether it waits for the next cluster: not if it is about to end by itself."""
+        return self.alive and time.monotonic() < self._leaves_at - _MARGIN_S
+
     def open(self, opening: OpenHosts, waits_for: Waits) -> HostsOpened:
         """Return the hosts on which every task has a place.
 
@@ -105,7 +112,8 @@ class DriverProcess:
                 self._expect(Connected, CONNECT_S, self._engine, waits_for)  # its head answers
                 self._expect(Connected, _IMPORT_S, self._engine, waits_for)
                 self._is_connected = True
-            place = f"{self._engine} to place {len(opening.tasks)} tasks"
+            count = len(opening.tasks)
+            place = f"{self._engine} to place {count} task{'s' if count > 1 else ''}"
             limit_s = opening.timeout_s + _MARGIN_S
             reply = self._expect(HostsOpened, limit_s, self._engine, lambda who: waits_for(place))
         assert isinstance(reply, HostsOpened)
@@ -117,17 +125,24 @@ class DriverProcess:
             self._control.send(request)
             return self._expect(kind, timeout_s + _MARGIN_S, self._engine)
 
-    def release(self) -> None:
-        """End the tasks on the hosts, and keep the process for the next cluster; end it where that fails."""
+    def release(self, keep_s: float) -> None:
+        """End the tasks on the hosts, and keep the process so long for the next cluster.
+
+        End it at once where that is no time, or fails.
+        """
         try:
             with self._lock:
-                self._control.send(CloseHosts())
+                self._control.send(CloseHosts(keep_s))
                 self._drain()
                 self._expect(HostsClosed, _END_S, self._engine)
                 self._drain()
         except (LaunchError, OSError, EOFError):
             self.close()
         else:
+            if keep_s <= _MARGIN_S:
+                self.close()
+                return
+            self._leaves_at = time.monotonic() + keep_s
             with _idle_lock:
                 _idle.append(self)
 
@@ -216,7 +231,7 @@ def take(address: str) -> DriverProcess:
     environ = _environ()
     with _idle_lock:
         for driver in list(_idle):
-            if not driver.alive or _of_ray(driver.environ) != _of_ray(environ):  # such as another token
+            if not driver.stays or _of_ray(driver.environ) != _of_ray(environ):  # such as another token
                 _idle.remove(driver)
                 driver.close()
             elif driver.address == address:

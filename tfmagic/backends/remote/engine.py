@@ -26,8 +26,8 @@ class HostGone(Exception):
 class Engine(Protocol):
     """What a driver needs of an engine. Other exceptions than those named are told to the user."""
 
-    def connect(self, address: str, step: Callable[[], object]) -> None:
-        """Connect, unless that is done; call `step` when the head answers, and when we are in."""
+    def connect(self, address: str, name: str, step: Callable[[], object]) -> None:
+        """Connect under a name, unless that is done; call `step` when the head answers, and once in."""
 
     def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
         """Return a node for each task. Raise `BackendError` where there is no room for all.

@@ -71,6 +71,11 @@ class AgentSetup(Record, frozen=True):
     early: Mapping[str, str | None] = {}
     front_end: FrontEnd = FrontEnd.NOTEBOOK
 
+    @property
+    def known_as(self) -> str:
+        """The name by which the engine shows what belongs to the cluster."""
+        return f"tfmagic:{self.kept_as or self.run}"
+
 
 def read_setup(packed: bytes) -> AgentSetup:
     """Return the setup that was encoded on its way to or from an agent."""
@@ -142,7 +147,13 @@ class AddressesReserved(Message, frozen=True):
 
 
 class CloseHosts(Message, frozen=True):
-    """End the tasks on all hosts and give their places back; the agents' processes wait for new ones."""
+    """End the tasks on all hosts and give their places back.
+
+    Attributes:
+        keep_s: How long driver and agents wait for the next cluster then, in seconds.
+    """
+
+    keep_s: float
 
 
 class HostsClosed(Message, frozen=True):

@@ -62,7 +62,7 @@ class RayAgent:
         def give_up() -> None:
             if read.kept_as:
                 with contextlib.suppress(Exception):  # another host's agent has removed the places
-                    ray.util.remove_placement_group(ray.util.get_placement_group(read.kept_as))
+                    ray.util.remove_placement_group(ray.util.get_placement_group(read.known_as))
             os._exit(0)
 
         self.agent = agent.HostAgent(read, address, gpus, give_up, shares)

@@ -1,5 +1,7 @@
 """Ray as an engine (`tfmagic.backends.remote.engine`): places in a group, and an actor on each node."""
 
+import getpass
+import itertools
 import json
 import os
 import sys
@@ -11,12 +13,13 @@ from typing import Any, NoReturn
 import msgspec
 import ray
 from ray import exceptions
+from ray.job_config import JobConfig
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tfmagic.backends.remote import driver, memory_files, patches, ray_head, ray_places
 from tfmagic.backends.remote.engine import HostGone, HostUnreachable, Opened, words_of
-from tfmagic.backends.remote.messages import OpenHosts
+from tfmagic.backends.remote.messages import AgentSetup, OpenHosts
 from tfmagic.backends.remote.own_source import source_of_tfmagic
 from tfmagic.backends.remote.ray_actor import actor_class, as_object, fetch
 from tfmagic.backends.remote.ray_head import Head
@@ -42,7 +45,7 @@ def look(front_end: int) -> None:
     head = ray_head.look(sys.argv[1])
     print(json.dumps(asdict(head)), flush=True)
     if not head.reason and head.version == ray.__version__:
-        RayEngine().connect(sys.argv[1], lambda: None)
+        RayEngine().connect(sys.argv[1], "tfmagic doctor", lambda: None)
         print(json.dumps([asdict(node) for node in ray_places.living_nodes()]), flush=True)
 
 
@@ -53,12 +56,12 @@ class RayEngine:
     """See `tfmagic.backends.remote.engine.Engine`. The agents are actors, which stay when a cluster ends."""
 
     def __init__(self) -> None:
-        self.actors: dict[str, Any] = {}  # by KEPT_AS@NODE
-        self.kept_as = ""
+        self.actors: dict[tuple[str, str], Any] = {}  # by the name of a kept cluster, or "", and the node
+        self.setup = AgentSetup("", "")
         self.head = Head("")
         self.places: Places | None = None
 
-    def connect(self, address: str, step: Callable[[], object]) -> None:
+    def connect(self, address: str, name: str, step: Callable[[], object]) -> None:
         if not ray.is_initialized():
             self.head = ray_head.look(address)
             if self.head.reason:
@@ -71,6 +74,7 @@ class RayEngine:
                 log_to_driver=False,
                 configure_logging=False,
                 namespace="tfmagic",
+                job_config=JobConfig(metadata={"name": name, "user": _user()}),
                 # else Ray takes the first node whose process it sees: of another network namespace, too
                 **({"_node_ip_address": here[0]} if knows_own_node else {}),
             )
@@ -79,7 +83,7 @@ class RayEngine:
     def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
         if not (self.head.asks_token or opening.request.trusts_network or ray_head.uses_tls(os.environ)):
             _refuse_open_clusters()
-        self.kept_as, self.places = opening.setup.kept_as, (places := Places(opening))
+        self.setup, self.places = opening.setup, (places := Places(opening))
         if not places.group.wait(_SOON_S) and (why := places.never_fits()):
             say(f"{why}. The start waits {opening.timeout_s:g} s for nodes that join")
         if not places.group.wait(opening.timeout_s):
@@ -91,18 +95,19 @@ class RayEngine:
         return places.nodes()
 
     def take_over(self, opening: OpenHosts) -> Mapping[str, Any]:
-        self.kept_as = opening.setup.kept_as
-        names = [name for name in sorted(ray.util.list_named_actors()) if self._is_kept(name)]
-        self.actors |= {name: ray.get_actor(name) for name in names}
-        return {name.rpartition("@")[2]: self.actors[name] for name in names}
+        self.setup = opening.setup
+        nodes = {name: node for node, name in ray_places.names_of_nodes().items()}
+        found = {}
+        for name in sorted(ray.util.list_named_actors()):
+            cluster, _, place = name.partition("@")
+            if cluster == self.setup.known_as and (node := nodes.get(place.partition("~")[0])):
+                found[node] = self.actors[self.setup.kept_as, node] = ray.get_actor(name)
+        return found
 
     def resume(self, opening: OpenHosts) -> None:
         self.places = Places(opening)
         if opening.request.gpus:
             self.places.find_gpus()
-
-    def _is_kept(self, name: str) -> bool:
-        return bool(self.kept_as) and name.startswith(f"{self.kept_as}@")
 
     @property
     def own_node(self) -> str:
@@ -120,17 +125,22 @@ class RayEngine:
         return self.places
 
     def agent_at(self, node: str) -> Any:
-        name = f"{self.kept_as}@{node}"
-        if name not in self.actors:
-            place = NodeAffinitySchedulingStrategy(node, soft=False)
-            lasting = {"name": name, "lifetime": "detached"} if self.kept_as else {}
-            made = actor_class().options(scheduling_strategy=place, **lasting)
-            self.actors[name] = made.remote(source_of_tfmagic())
-        return self.actors[name]
+        key = self.setup.kept_as, node
+        if key not in self.actors:
+            name = f"{self.setup.known_as}@{ray_places.names_of_nodes().get(node, node)}"
+            names = itertools.chain([name], (f"{name}~{number}" for number in itertools.count(2)))
+            taken = set(ray.util.list_named_actors())  # by one with other versions, for example
+            made = actor_class().options(
+                name=next(name for name in names if name not in taken),
+                lifetime="detached" if self.setup.kept_as else None,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+            )
+            self.actors[key] = made.remote(source_of_tfmagic())
+        return self.actors[key]
 
     def forget(self, agent: Any) -> None:
-        for name in [name for name, actor in self.actors.items() if actor is agent]:
-            del self.actors[name]
+        for key in [key for key, actor in self.actors.items() if actor is agent]:
+            del self.actors[key]
 
     def call(self, agent: Any, method: str, *args: Any) -> Any:
         return getattr(agent, method).remote(*args)
@@ -185,12 +195,12 @@ class RayEngine:
         places, self.places = self.places, None
         if places is not None:
             remove_placement_group(places.group)
-        for name in filter(self._is_kept, list(self.actors)):  # they serve no other cluster
-            ray.kill(self.actors.pop(name))
+        for key in [key for key in self.actors if key[0] and key[0] == self.setup.kept_as]:
+            ray.kill(self.actors.pop(key))  # they serve no other cluster
 
     def end(self) -> None:
-        for name, actor in self.actors.items():
-            if name.startswith("@"):
+        for (kept_as, _), actor in self.actors.items():
+            if not kept_as:
                 ray.kill(actor)
 
     def lives(self, node: str) -> bool:
@@ -203,6 +213,13 @@ class RayEngine:
         lines = [line for line in str(error).splitlines()[1:] if not line.startswith("\t")]
         reason = " ".join(lines).partition(" Some common causes")[0].rstrip(". ") or words_of(error)
         return f"Ray says: {reason}"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # of a container that knows no name for it
+        return str(os.getuid())
 
 
 def _refuse_open_clusters() -> None:

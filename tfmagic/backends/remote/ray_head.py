@@ -74,13 +74,14 @@ def resolve(address: str, environ: Mapping[str, str]) -> str:
     """Return the address that Ray takes for ``auto``; "" if there is none."""
     if address != "auto":
         return address
-    if named := environ.get("RAY_ADDRESS", ""):
+    if (named := environ.get("RAY_ADDRESS", "auto")) not in ("", "auto"):
         return named
-    folder = environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    if len(found := _running()) == 1:
+        return found[0]
+    noted, folder = "", environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     with contextlib.suppress(OSError):
-        return Path(folder, "ray", "ray_current_cluster").read_text().strip()
-    found = _running()
-    return found[0] if len(found) == 1 else ""
+        noted = Path(folder, "ray", "ray_current_cluster").read_text().strip()
+    return noted if not found or noted in found else ""  # a Ray that was killed leaves its note
 
 
 def _running() -> list[str]:

@@ -1,6 +1,7 @@
 """The places of a cluster's tasks in a Ray cluster: all of them, or an error that says what is missing."""
 
 import contextlib
+from collections import Counter
 
 import ray
 from ray import exceptions
@@ -22,8 +23,8 @@ class Places:
         self.opening, self.tasks = opening, opening.tasks
         self.wanted = Wanted(opening.request, len(opening.tasks), len(opening.gpu_tasks))
         bundles = [self.wanted.needs(task in opening.gpu_tasks) for task in opening.tasks]
-        name, strategy = opening.setup.kept_as, _PLACES[opening.request.placement]
-        lifetime = "detached" if name else None
+        name, strategy = opening.setup.known_as, _PLACES[opening.request.placement]
+        lifetime = "detached" if opening.setup.kept_as else None
         self.group = (
             get_placement_group(name)
             if opening.resumes
@@ -76,6 +77,13 @@ def lives(node: str) -> bool:
     with contextlib.suppress(exceptions.RayError):
         return any(known["NodeID"] == node and known["Alive"] for known in ray.nodes())
     return False
+
+
+def names_of_nodes() -> dict[str, str]:
+    """Return a name for each node that is alive: its address, with its id where others have the same one."""
+    addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
+    shared = Counter(addresses.values())
+    return {node: where if shared[where] == 1 else f"{where}#{node}" for node, where in addresses.items()}
 
 
 def living_nodes() -> list[Node]:

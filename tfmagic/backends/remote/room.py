@@ -77,7 +77,14 @@ class Wanted:
 
 def _places_on(has: Resources, needs: Resources) -> int:
     """Return how many places with these needs a node can hold."""
-    return int(min(has.get(name, 0.0) / count for name, count in needs.items()))
+    return int(
+        min(_in_tens_of_thousands(has.get(n, 0.0)) // _in_tens_of_thousands(c) for n, c in needs.items())
+    )
+
+
+def _in_tens_of_thousands(count: float) -> int:
+    """Return a resource as Ray counts it: 0.3 of a float is not three times 0.1."""
+    return round(count * 10_000)
 
 
 def in_words(resources: Resources) -> str:

@@ -115,6 +115,7 @@ def open_hosts(
         kept is not None,
         () if kept is None else tuple(kept.cluster.cells),
         functools.partial(_show_wait, progress, shape),
+        functools.partial(setting, "keep_hosts_s"),
     )
     with contextlib.ExitStack() as refused:
         refused.callback(backend.close if kept is None else backend.leave)

@@ -48,6 +48,11 @@ class TFCluster(SingletonConfigurable):
     lease_s = Float(
         LEASE_S, help="Seconds without a sign of the notebook after which a host ends its tasks by itself."
     )
+    keep_hosts_s = Float(
+        180.0,
+        help="Seconds after a stop during which hosts of Ray keep TensorFlow imported for the next cluster, "
+        "which keeps an autoscaled node; 0: they end at once.",
+    )
     trust_network = Bool(
         False, help="Use a Ray cluster without a token: the network alone keeps others from its ports."
     )

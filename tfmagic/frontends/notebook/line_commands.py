@@ -65,6 +65,8 @@ def _stop(magics: NotebookClusters, name: str, every: bool) -> None:
         ended = plain_cells.remove(magics.shell, each)
         note = f"; {plain_cells.describe(magics.shell)}" if ended else ""
         print(f"tfmagic: cluster {each} {'stopped' if was_running else 'was not running'}{note}")
+    if every:
+        magics.stop_all()
 
 
 @line_command("restart", "give all or the named tasks new processes at the same addresses", TASKS, SHAPE)

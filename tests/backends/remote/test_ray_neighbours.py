@@ -1,0 +1,83 @@
+"""What others see of a cluster on real Ray nodes, and what stays of it for them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from conftest import wait_until
+from ray_nodes import RayNodes
+from test_ray_failures import agents_of
+
+import tfmagic
+from tfmagic.backends.remote import driver_client
+
+LOOK = """
+import json, sys, ray
+from ray.util.placement_group import placement_group_table
+ray.init(sys.argv[1], log_to_driver=False)
+actors = sorted(actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True))
+groups = [group["name"] for group in placement_group_table().values() if group["state"] == "CREATED"]
+known = ray._private.worker.global_worker.gcs_client.get_all_job_info().values()
+jobs = [(dict(job.config.metadata), job.entrypoint) for job in known if not job.is_dead]
+free = ray.available_resources().get("CPU", 0)
+print(json.dumps([actors, groups, jobs, free]))
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    with RayNodes() as made, pytest.MonkeyPatch.context() as patched:
+        made.start(cpus=1)
+        made.add(cpus=1)
+        for name, value in made.driver_variables().items():
+            patched.setenv(name, value)
+        yield made
+        driver_client.close_idle()
+
+
+def looked_at(nodes):
+    """Return what another driver sees: actors, groups, jobs, and how many CPUs are free."""
+    command = [sys.executable, "-c", LOOK, nodes.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def agents(nodes):
+    return [process for node in nodes.nodes for process in agents_of(node)]
+
+
+def test_others_see_whose_agents_places_and_job_they_are(nodes):
+    with tfmagic.Cluster(workers=2, backend="ray", address=nodes.address, name="mine") as cluster:
+        run = str(cluster.run_folder)
+        actors, groups, jobs, free = looked_at(nodes)
+    assert actors == [f"tfmagic:{run}@127.0.0.2", f"tfmagic:{run}@127.0.0.3"]
+    assert groups == [f"tfmagic:{run}"] and free == 0
+    ((metadata, entrypoint),) = (job for job in jobs if job[0].get("user"))
+    assert metadata["name"] == f"tfmagic:{run}"
+    assert "ray_driver" in entrypoint and len(entrypoint) < 250, entrypoint
+
+
+def test_agents_wait_for_the_next_cluster_as_long_as_they_are_told_and_no_longer(nodes):
+    for keep_s, waits in ((0, False), (8, True)):
+        with tfmagic.Cluster(workers=2, backend="ray", address=nodes.address, keep_hosts_s=keep_s):
+            assert len(agents(nodes)) == 2
+        assert bool(agents(nodes)) == waits
+    wait_until(lambda: not agents(nodes), 30)
+    with tfmagic.Cluster(workers=2, backend="ray", address=nodes.address) as cluster:
+        assert cluster.run(int, view="quiet") == {"worker-0": 0, "worker-1": 0}
+    assert agents(nodes)
+    driver_client.close_idle()
+    wait_until(lambda: not agents(nodes), 10)
+
+
+@pytest.mark.parametrize("line", ["%tfcluster stop --all", "%unload_ext tfmagic"])
+def test_nothing_waits_on_hosts_after_the_last_word(nodes, notebook, line):
+    notebook.run(f"%tfcluster start --backend ray --address {nodes.address} --workers 2")
+    notebook.run("%tfcluster stop")
+    assert agents(nodes)
+    notebook.run(line)
+    wait_until(lambda: not agents(nodes), 10)
+    if "unload" in line:
+        notebook.run("%load_ext tfmagic")
