@@ -4,14 +4,16 @@ import json
 import subprocess
 import sys
 
+import psutil
 import pytest
 from conftest import wait_until
-from ray_nodes import RayNodes
+from ray_nodes import FAST_DETECTION, RayNodes
 from test_ray_failures import agents_of
 
 import tfmagic
 from tfmagic.backends.remote import driver_client
 
+TOOK = r"worker-1 was ended by tfmagic: its host 127.0.0.2 had .* in use, of which worker-1 had the most"
 LOOK = """
 import json, sys, ray
 from ray.util.placement_group import placement_group_table
@@ -81,3 +83,30 @@ def test_nothing_waits_on_hosts_after_the_last_word(nodes, notebook, line):
     wait_until(lambda: not agents(nodes), 10)
     if "unload" in line:
         notebook.run("%load_ext tfmagic")
+
+
+def take_memory():
+    taken = []
+    while True:
+        taken.append(bytearray(b"x" * (32 << 20)))
+
+
+def test_a_task_that_takes_the_memory_of_its_host_ends_alone():
+    memory = psutil.virtual_memory()
+    share = (memory.total - memory.available + (4 << 30)) / memory.total
+    watches = {"RAY_memory_monitor_refresh_ms": "250", "RAY_memory_usage_threshold": f"{share:.3f}"}
+    with RayNodes(settings={**FAST_DETECTION, **watches}) as nodes, pytest.MonkeyPatch.context() as patched:
+        nodes.start(cpus=2)
+        for name, value in nodes.driver_variables().items():
+            patched.setenv(name, value)
+        with tfmagic.Cluster(workers=2, backend="ray", address=nodes.address) as cluster:
+            cluster.run(exec, "import builtins; builtins.kept = 5", view="quiet")
+            before = {row["task"]: row["pid"] for row in cluster.status()}
+            with pytest.raises(tfmagic.TaskDied, match=TOOK) as raised:
+                cluster.run(take_memory, on="worker-1", view="quiet")
+            assert len(str(raised.value).splitlines()) < 8
+            assert cluster.run(lambda: __import__("builtins").kept, on="worker-0", view="quiet")
+            assert {row["task"]: row["pid"] for row in cluster.status()}["worker-0"] == before["worker-0"]
+            cluster.revive()
+            assert cluster.run(int, view="quiet") == {"worker-0": 0, "worker-1": 0}
+        driver_client.close_idle()

@@ -19,6 +19,7 @@ of the kernel before are refused.
 import contextlib
 import os
 import shutil
+import signal
 import threading
 import time
 from collections import deque
@@ -30,11 +31,12 @@ import msgspec
 from tfmagic.backends.held_ports import HeldPorts
 from tfmagic.backends.launcher_client import Flavour
 from tfmagic.backends.local import LocalBackend
-from tfmagic.backends.remote import journal, memory_files, watched_tasks
+from tfmagic.backends.remote import journal, memory_files, memory_guard, watched_tasks
 from tfmagic.backends.remote.batches import Batch, Batches, Instruction
 from tfmagic.backends.remote.host_boots import HostBoots
 from tfmagic.backends.remote.host_usage import HostUsage
 from tfmagic.backends.remote.journal import Journal
+from tfmagic.backends.remote.memory_guard import MemoryRule
 from tfmagic.backends.remote.messages import (
     EPOCH,
     LEASE_OVER,
@@ -56,7 +58,7 @@ from tfmagic.errors import LaunchError
 from tfmagic.protocol import commands, events
 from tfmagic.protocol.channel import Decoder, encode
 from tfmagic.protocol.cluster_spec import TaskId, parse_task
-from tfmagic.protocol.events import Event, TaskLost, TaskReady
+from tfmagic.protocol.events import Event, TaskExited, TaskLost, TaskReady
 from tfmagic.protocol.payload import LOST, Handle, OwnedHandle
 from tfmagic.runs.folder import file_size
 
@@ -73,6 +75,7 @@ class HostAgent:
         gpus: The GPUs that each task may use, as CUDA_VISIBLE_DEVICES names them.
         give_up: Ends the process of the agent, some time after its lease has run out.
         shares_memory: Whether this process and the driver can open each other's memory files.
+        memory_rule: When the engine ends processes for want of memory; None if it does not.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class HostAgent:
         gpus: Mapping[str, Sequence[str]],
         give_up: Callable[[], object],
         shares_memory: bool = False,
+        memory_rule: MemoryRule | None = None,
     ):
         self._shares_memory = shares_memory
         self._setup, self._address, self._give_up = setup, address, give_up
@@ -101,7 +105,11 @@ class HostAgent:
         self._usage = HostUsage()
         self._heard, self._closed = time.monotonic(), threading.Event()
         self._dismissed, self._is_lease_over = threading.Event(), False
+        self._ended: dict[tuple[TaskId, int], str] = {}  # attempts that were ended here, and why
         threading.Thread(target=self._keep_lease, name="tfmagic-lease", daemon=True).start()
+        if memory_rule is not None:
+            watching = (memory_rule, address, self._pids, self._end_task, self._closed.wait)
+            threading.Thread(None, memory_guard.watch, "tfmagic-memory", watching, daemon=True).start()
 
     def heartbeat(self) -> None:
         """Note that the kernel is there, while a large value keeps it from asking for reports."""
@@ -359,11 +367,22 @@ class HostAgent:
         for watched in self._watched.values():
             while watched.held and watched.files.sent["log"] >= watched.held[0][0]:
                 ready.append(watched.held.popleft()[1])  # type: ignore[arg-type]
-        pids = {task: watched.pid for task, watched in self._watched.items() if watched.pid}
-        if (used := self._usage.sample(pids, is_busy)) is not None:
+        if (used := self._usage.sample(self._pids(), is_busy)) is not None:
             ready.append(used)
 
+    def _pids(self) -> dict[TaskId, int]:
+        return {task: watched.pid for task, watched in list(self._watched.items()) if watched.pid}
+
+    def _end_task(self, task: TaskId, pid: int, reason: str) -> None:
+        """End a task that takes the memory of its host."""
+        with self._lock:
+            if (watched := self._watched[task]).pid == pid and not self._closed.is_set():
+                self._ended[task, watched.attempt] = reason
+                self._backend.signal(task, signal.SIGKILL)
+
     def _with_place(self, event: Event) -> Event:
+        if isinstance(event, TaskExited) and (reason := self._ended.pop((event.task, event.attempt), "")):
+            return msgspec.structs.replace(event, reason=reason)
         if isinstance(event, TaskReady):
             return msgspec.structs.replace(event, host=self._address)
         if isinstance(event, events.CellReturned | events.CellRaised) and event.lost_bytes:

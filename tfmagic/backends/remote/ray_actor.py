@@ -50,7 +50,7 @@ class RayAgent:
 
         import ray
 
-        from tfmagic.backends.remote import agent, memory_files, messages
+        from tfmagic.backends.remote import agent, memory_files, memory_guard, messages
         from tfmagic.system import advice
 
         self.close()
@@ -65,7 +65,8 @@ class RayAgent:
                     ray.util.remove_placement_group(ray.util.get_placement_group(read.known_as))
             os._exit(0)
 
-        self.agent = agent.HostAgent(read, address, gpus, give_up, shares)
+        rule = memory_guard.rule_of(os.environ)
+        self.agent = agent.HostAgent(read, address, gpus, give_up, shares, rule)
         return address, self.agent.facts(), shares
 
     def ask(self, method: str, *args: Any) -> Any:
