@@ -287,7 +287,11 @@ class Notebook:
 
     def __init__(self, shell: Any):
         self.shell = shell
-        self.magics = shell.magics_manager.registry["TFClusterMagics"].notebook
+
+    @property
+    def magics(self) -> Any:
+        """The clusters of the extension that is loaded now: `%unload_ext` and `%load_ext` make others."""
+        return self.shell.magics_manager.registry["TFClusterMagics"].notebook
 
     @property
     def ns(self) -> dict[str, Any]:

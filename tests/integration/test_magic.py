@@ -103,7 +103,6 @@ def test_a_variable_read_at_import_gets_a_new_launcher_and_unloading_ends_all(no
     assert not notebook.cluster().running
     monkeypatch.undo()
     notebook.run("%load_ext tfmagic")
-    notebook.magics = notebook.shell.magics_manager.registry["TFClusterMagics"].notebook
     notebook.run("%%tfcluster --workers 1 --out r\n1")
     assert len(notebook.ns["r"]) == 1
 

@@ -66,8 +66,10 @@ def unload(shell: Any) -> None:
     if widgets is not None:
         widgets.close_all()
     remove_completion(shell)
+    from tfmagic.backends.remote import driver_client
     from tfmagic.frontends.notebook import plain_cells
 
+    driver_client.close_idle()
     plain_cells.remove(shell)
     one_liners.remove(shell)
     awaited_cells.remove(shell)

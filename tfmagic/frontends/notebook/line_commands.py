@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from tfmagic.backends.remote import driver_client
 from tfmagic.backends.simulated.hosts import try_hosts
 from tfmagic.clusters.api.lines import ON, flag, line_command, option
 from tfmagic.clusters.cells import waiting
@@ -66,7 +67,7 @@ def _stop(magics: NotebookClusters, name: str, every: bool) -> None:
         note = f"; {plain_cells.describe(magics.shell)}" if ended else ""
         print(f"tfmagic: cluster {each} {'stopped' if was_running else 'was not running'}{note}")
     if every:
-        magics.stop_all()
+        driver_client.close_idle()
 
 
 @line_command("restart", "give all or the named tasks new processes at the same addresses", TASKS, SHAPE)

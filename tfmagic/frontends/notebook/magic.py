@@ -21,7 +21,6 @@ import msgspec
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from tfmagic.backends.remote import driver_client
 from tfmagic.clusters.api.lines import COMMANDS
 from tfmagic.clusters.attaching import attach
 from tfmagic.clusters.cells import features
@@ -324,10 +323,9 @@ class NotebookClusters:
         return cluster
 
     def stop_all(self) -> None:
-        """End every cluster, and what waits on hosts for the next one."""
+        """End every cluster."""
         for cluster in self.clusters.values():
             cluster.stop()
-        driver_client.close_idle()
 
 
 def _shown_error(error: BaseException) -> BaseException | None:
