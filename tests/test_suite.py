@@ -32,6 +32,7 @@ def suite():
 
 def run(*words):
     done = subprocess.run([sys.executable, SCRIPT, *words], capture_output=True, text=True)
+    print(done.stdout, done.stderr)  # for the report of a test that fails
     return done.returncode, [line for line in done.stdout.splitlines() if line.startswith("=== ")]
 
 
