@@ -31,3 +31,7 @@ def test_tasks_are_counted_with_what_each_needs(request_, tasks, gpu_tasks, fitt
     if told:
         assert f"can hold {fitting} of {tasks} tasks: each needs " in told
         assert told.endswith("Its nodes have 10.0.0.1: 4 CPU; 10.0.0.2: 8 CPU, 1 GPU")
+
+
+def test_three_tenths_are_three_times_one_tenth():
+    assert Wanted(HostRequest(resources={"rack": 0.1}, cpus=0), 3, 0).fitting([{"rack": 0.3}]) == 3

@@ -94,7 +94,6 @@ class RayNodes:
         token: The token that every node and driver needs; None for a new one, "" for no authentication.
         settings: Further environment variables of all nodes.
         runtime_env: Start what actors with a `runtime_env` need; without it, such an actor never starts.
-        client_server: Start a server for `ray://` on the head; its address is `client_address`.
         hosts: Where the nodes run, one on each host; None for loopback addresses.
         folder: Ray's temporary folder, which each of the hosts has for itself.
     """
@@ -105,7 +104,6 @@ class RayNodes:
         settings: Mapping[str, str] = FAST_DETECTION,
         *,
         runtime_env: bool = False,
-        client_server: bool = False,
         hosts: NetworkHosts | None = None,
         folder: Path | None = None,
     ):
@@ -113,13 +111,11 @@ class RayNodes:
         self._hosts = hosts
         self.nodes: list[RayNode] = []
         self.address = ""
-        self.client_address = f"ray://{self._address_of(0)}:{_free_port()}" if client_server else ""
         self.token = secrets.token_hex(16) if token is None else token
         self._tls = {k: v for k, v in settings.items() if k.startswith(("RAY_TLS_", "RAY_USE_TLS"))}
         self._environ = {**START_SETTINGS, **settings, **self.driver_variables()}
         self._environ["RAY_NODES_FOLDER"] = str(self.folder)
         self._environ["RAY_NODES_RUNTIME_ENV"] = "1" if runtime_env else ""
-        self._environ["RAY_NODES_CLIENT_SERVER"] = "1" if client_server else ""
 
     def __enter__(self) -> RayNodes:
         return self
@@ -150,8 +146,6 @@ class RayNodes:
         busy = socket.create_server(("127.0.0.1", _free_port()))
         taken = str(busy.getsockname()[1])  # a dashboard whose port is taken is not started
         words = ["--head", "--port", str(port), "--no-monitor", "--dashboard-port", taken, *_NO_LOG_MONITOR]
-        if self.client_address:
-            words += ["--ray-client-server-port", self.client_address.rpartition(":")[2]]
         with busy:
             self.address = f"{self._address_of(0)}:{port}"
             head = self._launch(words, cpus, **options)

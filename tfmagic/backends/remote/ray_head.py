@@ -5,7 +5,8 @@ Used by processes of their own, the driver and the doctor's: gRPC's threads do n
 
 Facts about Ray (2.60): a process that connects from a machine without a node is aborted. A head answers
 ``CheckAlive`` with its version; with token authentication it answers UNAUTHENTICATED to a call without the
-right token. The server of ``ray://`` answers to an empty ClusterInfo with NOT_FOUND, or UNAUTHENTICATED.
+right token. In pods of KubeRay with ``enableK8sTokenAuth`` the token is one of Kubernetes, in a file that
+Ray's own library names, and is taken before that of the user's folder.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 
@@ -24,8 +26,8 @@ from tfmagic.system.advice import Step
 
 _CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
-_CHECK_CLIENT = "/ray.rpc.RayletDriver/ClusterInfo"
 _CLIENT = "ray://"
+_KUBERNETES_TOKEN = Path("/var/run/secrets/ray.io/serviceaccount/token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,11 @@ class Head:
 
 
 def look(address: str, environ: Mapping[str, str] = os.environ, timeout_s: float = 5.0) -> Head:
-    """Ask the head at this address: ``host:port``, ``auto`` or ``ray://host:port``."""
+    """Ask the head at this address: ``host:port`` or ``auto``."""
     asked = resolve(address, environ)
-    host, _, port = asked.removeprefix(_CLIENT).rpartition(":")
+    if asked.startswith(_CLIENT):
+        return Head(asked, reason=_from_outside(urlsplit(asked).hostname or ""))
+    host, _, port = asked.rpartition(":")
     if not asked and (several := ", ".join(_running())):
         return Head("", reason=f"several Rays run on this machine; name the head of one of them: {several}")
     if not asked:
@@ -114,7 +118,11 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 def token_file(environ: Mapping[str, str]) -> Path:
     """Return the file in which Ray looks for a token that no variable has."""
-    return Path(environ.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token"))
+    if named := environ.get("RAY_AUTH_TOKEN_PATH"):
+        return Path(named)
+    if environ.get("RAY_ENABLE_K8S_TOKEN_AUTH", "").lower() in ("1", "true"):
+        return _KUBERNETES_TOKEN
+    return Path(os.path.expanduser("~/.ray/auth_token"))
 
 
 def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
@@ -122,22 +130,18 @@ def _ask(address: str, environ: Mapping[str, str], timeout_s: float) -> Head:
         return Head(address)  # Ray itself decides
     import grpc
 
-    is_client = address.startswith(_CLIENT)
-    check, fine = (_CHECK_CLIENT, grpc.StatusCode.NOT_FOUND) if is_client else (_CHECK, grpc.StatusCode.OK)
-    with _channel(address.removeprefix(_CLIENT), environ) as channel:
+    with _channel(address, environ) as channel:
         token, asks_token = "", False
-        code, words, content = _call(channel, check, token, timeout_s)
+        code, words, content = _call(channel, _CHECK, token, timeout_s)
         if code == grpc.StatusCode.UNAUTHENTICATED:
             token, asks_token = token_of(environ), True
             if reason := _missing_token(token, environ):
                 return Head(address, "", True, reason=reason)
-            code, words, content = _call(channel, check, token, timeout_s)
+            code, words, content = _call(channel, _CHECK, token, timeout_s)
         if code == grpc.StatusCode.UNAUTHENTICATED:
             return Head(address, "", True, reason=f"it refuses the token that is set here. {_give_token()}")
-        if code != fine:
+        if code != grpc.StatusCode.OK:
             return Head(address, reason=_foreign(f"{code.name}: {words}", environ))
-        if is_client:
-            return Head(address, "", asks_token)
         _, _, listed = _call(channel, _LIST, token, timeout_s)
     version, nodes = _decode(content, listed)
     reason = "" if not nodes or any(map(is_here, nodes)) else _no_node_here(address, nodes)
@@ -174,6 +178,15 @@ def _foreign(answer: str, environ: Mapping[str, str]) -> str:
         f"what answers there is no head of Ray's ({answer}). The port is the one of ray start --head --port "
         "(6379), not the dashboard's; RAY_USE_TLS must be the same on every node and here (here "
         f"{environ.get('RAY_USE_TLS', '0')})"
+    )
+
+
+def _from_outside(host: str) -> str:
+    head = f"{host or '10.0.0.1'}:6379"
+    return (
+        "addresses with ray:// are not taken: they lead to a server that Ray no longer recommends for what "
+        "lasts. Start the kernel on a machine of the Ray cluster, or make a node of this one, of 0 CPUs:  ray "
+        f"start --address={head} --num-cpus=0   and give the address  {head}"
     )
 
 

@@ -130,12 +130,6 @@ def head_findings(
         yield refused(f"{where} is {head.version}, and here is {version}", f"both must be the same:  {fix}")
     elif head.asks_token is None:
         yield note(f"{where} could not be asked", "\n    ".join(patches.TABLE.left_out()))
-    elif head.asks_token and head.address.startswith("ray://"):
-        yield note(
-            f"{where} asks for a token and takes the one that is set here",
-            "ray:// is a way in from outside that Ray no longer recommends; supported is a kernel on a node "
-            "of the cluster:  --address auto",
-        )
     elif head.asks_token:
         yield Finding(f"{where}: version {head.version}, asks for a token and takes the one that is set here")
     elif ray_head.uses_tls(environ):
@@ -159,7 +153,7 @@ def head_findings(
 
 
 def _host_of(address: str) -> str:
-    return address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _is_elsewhere(case: Case) -> bool:
