@@ -73,7 +73,17 @@ for variables in ({}, {"RAY_ENABLE_K8S_TOKEN_AUTH": "true"}, {"RAY_ENABLE_K8S_TO
 
 def test_a_token_is_found_where_ray_finds_it(tmp_path):
     environ = {**os.environ, "HOME": str(tmp_path), "RAY_AUTH_MODE": "token"}
-    words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", KUBERNETES, sys.executable, TOKENS]
+    words = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-ec",
+        KUBERNETES,
+        sys.executable,
+        TOKENS,
+    ]
     done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     both = [line.split() for line in done.stdout.splitlines()]

@@ -4,6 +4,7 @@ import getpass
 import itertools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -208,11 +209,22 @@ class RayEngine:
 
     def reason_of(self, error: BaseException) -> str:
         # Ray's text has a table of the actor, the reason, and a list of guesses
+        if isinstance(error, exceptions.OutOfMemoryError):
+            return _out_of_memory(str(error))
         if not isinstance(error, exceptions.ActorDiedError):
             return words_of(error)
         lines = [line for line in str(error).splitlines()[1:] if not line.startswith("\t")]
         reason = " ".join(lines).partition(" Some common causes")[0].rstrip(". ") or words_of(error)
         return f"Ray says: {reason}"
+
+
+def _out_of_memory(text: str) -> str:
+    """Return one sentence for Ray's 49 lines: how much was in use, and by whom most."""
+    used = re.search(r"was (\S+ used / \S+) limit", text)
+    most = re.search(r"memory users:.*\n(\d+)\s+(\S+)\s+(.+)", text)
+    figures = f" ({used[1].replace(' used /', ' of')} in use)" if used else ""
+    whose = f"; the most, {most[2]} GB, has process {most[1]} there: {most[3]}" if most else ""
+    return f"Ray ended it, since the memory of the host is used up{figures}{whose}"
 
 
 def _user() -> str:

@@ -185,8 +185,8 @@ def _from_outside(host: str) -> str:
     head = f"{host or '10.0.0.1'}:6379"
     return (
         "addresses with ray:// are not taken: they lead to a server that Ray no longer recommends for what "
-        "lasts. Start the kernel on a machine of the Ray cluster, or make a node of this one, of 0 CPUs:  ray "
-        f"start --address={head} --num-cpus=0   and give the address  {head}"
+        "lasts. Start the kernel on a machine of the Ray cluster, or make a node of this one, of 0 CPUs:  "
+        f"ray start --address={head} --num-cpus=0   and give the address  {head}"
     )
 
 
