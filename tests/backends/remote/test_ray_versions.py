@@ -5,6 +5,7 @@ import re
 import pytest
 from ray_nodes import RayNodes
 from test_ray_failures import LOST_S, row, wait_for_state
+from test_ray_neighbours import looked_at
 
 import tfmagic
 from tfmagic.errors import LaunchError
@@ -36,8 +37,15 @@ def test_a_task_is_not_revived_on_a_host_with_other_versions(tmp_path, monkeypat
             with pytest.raises(LaunchError, match=words):
                 cluster.revive()
             assert row(cluster, task)["state"] == "dead"
+            right = nodes.add(cpus=1)
+            cluster.revive()  # though Ray's first group has its place on the wrong one
+            assert row(cluster, task)["host"] == right.address
+            cluster.restart()
+            assert row(cluster, task)["host"] == right.address
             (other,) = {"worker-0", "worker-1"} - {task}
-            assert list(cluster.run(lambda: 7, on=other, view="quiet").values()) == [7]
+            assert dict(cluster.run(lambda: 7, view="quiet")) == {task: 7, other: 7}
+        _, groups, _, _ = looked_at(nodes)
+        assert groups == []
 
 
 @pytest.mark.parametrize(

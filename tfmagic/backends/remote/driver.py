@@ -235,28 +235,38 @@ class Driver:
         (task,) = host.tasks
         limit_s = self._timeout_s * _SOONER
         deadline = time.monotonic() + limit_s
-        while not (node := self._engine.node_of(task)):
-            if time.monotonic() > deadline:
-                relay.give_up(host, self._engine.shortage(limit_s))
-            if relay.ended.wait(_LOOK_S) or host.is_lost:
+        while True:
+            while not (node := self._engine.node_of(task)):
+                if time.monotonic() > deadline:
+                    relay.give_up(host, self._engine.shortage(limit_s))
+                if relay.ended.wait(_LOOK_S) or host.is_lost:
+                    return
+            with relay.lock:
+                if (other := self._host_at(node)) is not None:  # which serves this cluster already, or will
+                    relay.move(task, host, other)
+                    return
+                host.node = node
+            if not (differences := self._open_at(relay, host)):
                 return
-        with relay.lock:
-            if (other := self._host_at(node)) is not None:  # which serves this cluster already, or will
-                relay.move(task, host, other)
+            if not self._engine.leave_out(task, node):
+                why = "it has no place on a host with other versions, and no other has room for it"
+                relay.give_up(host, f"{why}: {differences}")
                 return
-            host.node = node
-        agent = self._engine.agent_at(node)
+
+    def _open_at(self, relay: Relay, host: Host) -> str:
+        """Let the agent at the node of a task serve it, or lose the host; return how its versions differ."""
+        agent = self._engine.agent_at(host.node)
         try:
-            for _, opened in self._engine.open([node], self._trial.question, self._timeout_s):
+            for _, opened in self._engine.open([host.node], self._trial.question, self._timeout_s):
                 host.address, versions, host.shares_memory = opened
                 if found := describe_differences([(host.address, versions)], own_versions()):
                     self._engine.forget(agent)
-                    relay.give_up(host, f"it has no place on a host with other versions: {found}")
-                    return
+                    return found
         except Exception as error:
             self._engine.forget(agent)
             relay.lose(host, self._engine.reason_of(error))
-            return
+            return ""
         with relay.lock:
             host.agent = agent
             relay.begin(host)
+        return ""

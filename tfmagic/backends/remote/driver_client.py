@@ -168,6 +168,8 @@ class DriverProcess:
             return self._said()
         if code == -signal.SIGBUS:  # its last lines are Ray's addresses of code
             return f" with SIGBUS: {_NO_SHARED_MEMORY}"
+        if code and (gone := ray_head.gone(self.address, self.environ)):  # Ray ends a process then
+            return f": {gone}"
         return f" with {name_signal(-code) if code < 0 else f'exit code {code}'}{self._said()}"
 
     # -- inside --

@@ -48,6 +48,9 @@ class Engine(Protocol):
     def node_of(self, task: TaskId) -> str:
         """Return the node of a task's place; "" as long as that is a lost one."""
 
+    def leave_out(self, task: TaskId, node: str) -> bool:
+        """Give a task a place on another node than this one, for good; return False if none has room now."""
+
     def shortage(self, waited_s: float) -> str:
         """Say what the tasks need, and what there is."""
 
@@ -93,7 +96,7 @@ class Engine(Protocol):
         """Return a content of an agent's answer."""
 
     def forget(self, agent: Any) -> None:
-        """Note that an agent has ended."""
+        """Have no more to do with an agent, and end it if it lives."""
 
     def lives(self, node: str) -> bool:
         """Check whether a node is still there."""

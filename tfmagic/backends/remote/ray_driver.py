@@ -1,5 +1,6 @@
 """Ray as an engine (`tfmagic.backends.remote.engine`): places in a group, and an actor on each node."""
 
+import contextlib
 import getpass
 import itertools
 import json
@@ -15,7 +16,6 @@ import msgspec
 import ray
 from ray import exceptions
 from ray.job_config import JobConfig
-from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tfmagic.backends.remote import driver, memory_files, patches, ray_head, ray_places
@@ -117,6 +117,9 @@ class RayEngine:
     def node_of(self, task: TaskId) -> str:
         return self._places.living_node(task)
 
+    def leave_out(self, task: TaskId, node: str) -> bool:
+        return self._places.leave_out(task, node)
+
     def shortage(self, waited_s: float) -> str:
         return self._places.shortage(waited_s)
 
@@ -142,6 +145,8 @@ class RayEngine:
     def forget(self, agent: Any) -> None:
         for key in [key for key, actor in self.actors.items() if actor is agent]:
             del self.actors[key]
+            with contextlib.suppress(exceptions.RayError):
+                ray.kill(agent)  # one that has other versions lives, and a kept cluster would find it again
 
     def call(self, agent: Any, method: str, *args: Any) -> Any:
         return getattr(agent, method).remote(*args)
@@ -195,7 +200,7 @@ class RayEngine:
             ray.wait(closing, num_returns=len(closing), timeout=timeout_s)
         places, self.places = self.places, None
         if places is not None:
-            remove_placement_group(places.group)
+            places.remove()
         for key in [key for key in self.actors if key[0] and key[0] == self.setup.kept_as]:
             ray.kill(self.actors.pop(key))  # they serve no other cluster
 

@@ -27,6 +27,7 @@ from tfmagic.system.advice import Step
 _CHECK = "/ray.rpc.NodeInfoGcsService/CheckAlive"
 _LIST = "/ray.rpc.NodeInfoGcsService/GetAllNodeInfo"
 _CLIENT = "ray://"
+_GONE_S = 1.0
 _KUBERNETES_TOKEN = Path("/var/run/secrets/ray.io/serviceaccount/token")
 
 
@@ -61,14 +62,30 @@ def look(address: str, environ: Mapping[str, str] = os.environ, timeout_s: float
         return Head("", reason=f"no Ray runs on this machine, and none is named. {_START}")
     if not (host and port.isdigit()):
         return Head(asked, reason=f"{asked!r} is no address such as 10.0.0.1:6379")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
-    except OSError as error:
-        why = error.strerror or str(error)
+    if why := _silent(host, port, timeout_s):
         return Head(
             asked, reason=f"nothing answers there ({why}). {_START}; look at the address and firewall"
         )
     return _ask(asked, environ, timeout_s)
+
+
+def gone(address: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Say that the head of a cluster that ran does not answer any more; "" if it does."""
+    asked = resolve(address, environ)
+    host, _, port = asked.rpartition(":")
+    if port.isdigit() and not (why := _silent(host, port, _GONE_S)):
+        return ""
+    at = f" at {asked} does not answer any more ({why})" if asked else " is gone: no Ray runs on this machine"
+    return f"Ray's head{at}. Start Ray again, on the head and then on the other nodes"
+
+
+def _silent(host: str, port: str, timeout_s: float) -> str:
+    """Return why nothing answers at an address; "" if something does."""
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 _START = "Start the head:  ray start --head --port=6379"

@@ -5,7 +5,13 @@ from collections import Counter
 
 import ray
 from ray import exceptions
-from ray.util.placement_group import get_placement_group, placement_group, placement_group_table
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tfmagic.backends.remote import patches, room
@@ -13,6 +19,7 @@ from tfmagic.backends.remote.messages import OpenHosts
 from tfmagic.backends.remote.room import Node, Wanted
 from tfmagic.protocol.cluster_spec import TaskId
 
+_ELSEWHERE_S = 3.0  # Ray finds a place that is free at once
 _PLACES = {"pack": "PACK", "spread": "SPREAD", "strict-spread": "STRICT_SPREAD"}
 
 
@@ -31,11 +38,48 @@ class Places:
             else placement_group(bundles, strategy=strategy, name=name, lifetime=lifetime)
         )
         self.gpus: dict[str, list[str]] = {}
+        self._moved = self._found_again() if opening.resumes else {}
+        self._left_out: set[str] = set()
+
+    def _found_again(self) -> dict[TaskId, PlacementGroup]:
+        names = {self._name_of(task): task for task in self.tasks}
+        known = {entry["name"] for entry in placement_group_table().values() if entry["state"] == "CREATED"}
+        return {task: get_placement_group(name) for name, task in names.items() if name in known}
+
+    def _name_of(self, task: TaskId) -> str:
+        return f"{self.opening.setup.known_as}/{task.name}"
+
+    def leave_out(self, task: TaskId, node: str) -> bool:
+        """Give a task a place on a node that no task was refused on; return False if none has room now."""
+        self._left_out.add(node)
+        others = self.nodes()
+        others.pop(task)
+        apart = others.values() if self.opening.request.placement == "strict-spread" else ()
+        needs = [self.wanted.needs(task in self.opening.gpu_tasks)]
+        selector = [{"ray.io/node-id": f"!in({','.join(sorted({*self._left_out, *apart} - {''}))})"}]
+        if (former := self._moved.pop(task, None)) is not None:
+            remove_placement_group(former)
+        name, lifetime = self._name_of(task), "detached" if self.opening.setup.kept_as else None
+        group = placement_group(needs, name=name, lifetime=lifetime, bundle_label_selector=selector)
+        if not group.wait(_ELSEWHERE_S):
+            remove_placement_group(group)
+            return False
+        self._moved[task] = group
+        if task in self.opening.gpu_tasks:
+            self.find_gpus()
+        return True
+
+    def remove(self) -> None:
+        """Give all places back."""
+        for group in (self.group, *self._moved.values()):
+            remove_placement_group(group)
 
     def nodes(self) -> dict[TaskId, str]:
         """Return the node of each task's place, "" where Ray has none at this moment."""
         found = placement_group_table(self.group)["bundles_to_node_id"]
-        return {task: found.get(place, "") for place, task in enumerate(self.tasks)}
+        moved = {task: placement_group_table(group) for task, group in self._moved.items()}
+        elsewhere = {task: table["bundles_to_node_id"].get(0, "") for task, table in moved.items()}
+        return {task: found.get(place, "") for place, task in enumerate(self.tasks)} | elsewhere
 
     def living_node(self, task: TaskId) -> str:
         """Return the node of a task's place; "" as long as that is a lost one."""
@@ -54,8 +98,10 @@ class Places:
 
         refs = {}
         for task in self.opening.gpu_tasks:
-            place = PlacementGroupSchedulingStrategy(self.group, self.tasks.index(task))
-            refs[task.name] = find.options(scheduling_strategy=place).remote()
+            moved = self._moved.get(task)
+            place = (self.group, self.tasks.index(task)) if moved is None else (moved, 0)
+            strategy = PlacementGroupSchedulingStrategy(*place)
+            refs[task.name] = find.options(scheduling_strategy=strategy).remote()
         self.gpus = {name: ray.get(ref, timeout=self.opening.timeout_s) for name, ref in refs.items()}
 
     def never_fits(self) -> str:
