@@ -30,8 +30,10 @@ groups = [group["name"] for group in placement_group_table().values() if group["
 known = ray._private.worker.global_worker.gcs_client.get_all_job_info().values()
 jobs = [(dict(job.config.metadata), job.entrypoint) for job in known if not job.is_dead]
 free = ray.available_resources().get("CPU", 0)
-print(json.dumps([actors, groups, jobs, free]))
+ids = {node["NodeManagerAddress"]: node["NodeID"] for node in ray.nodes()}
+print(json.dumps([actors, groups, jobs, free, ids]))
 """
+DRAIN = ("-m", "ray.scripts.scripts", "drain-node", "--reason", "DRAIN_NODE_REASON_PREEMPTION")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def nodes():
 
 
 def looked_at(nodes):
-    """Return what another driver sees: actors, groups, jobs, and how many CPUs are free."""
+    """Return what another driver sees: actors, groups, jobs, how many CPUs are free, ids of nodes by address."""
     command = [sys.executable, "-c", LOOK, nodes.address]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -60,7 +62,7 @@ def agents(nodes):
 def test_others_see_whose_agents_places_and_job_they_are(nodes):
     with tfmagic.Cluster(workers=2, backend="ray", address=nodes.address, name="mine") as cluster:
         run = str(cluster.run_folder)
-        actors, groups, jobs, free = looked_at(nodes)
+        actors, groups, jobs, free, _ = looked_at(nodes)
     assert actors == [f"tfmagic:{run}@127.0.0.2", f"tfmagic:{run}@127.0.0.3"]
     assert groups == [f"tfmagic:{run}"] and free == 0
     ((metadata, entrypoint),) = (job for job in jobs if job[0].get("user"))
@@ -92,6 +94,31 @@ def test_nothing_waits_on_hosts_after_the_last_word(nodes, notebook, line):
         notebook.run("%load_ext tfmagic")
 
 
+def drain(nodes, node, deadline_s):
+    *_, ids = looked_at(nodes)
+    words = ("--node-id", ids[node.address], "--deadline-remaining-seconds", str(deadline_s))
+    told = ("--address", nodes.address, "--reason-message", "the spot machine is taken")
+    subprocess.run([sys.executable, *DRAIN, *words, *told], check=True)
+
+
+def test_a_node_that_ray_drains_is_named_at_a_start_and_when_it_is_lost():
+    with RayNodes() as nodes, nodes.driver_environment():
+        nodes.start(cpus=1)
+        leaving = nodes.add(cpus=1)
+        with cluster_of(nodes) as cluster:
+            call = cluster.submit(time.sleep, 600)
+            drain(nodes, leaving, 10)
+            deadline = time.monotonic() + 10
+            words = rf"{leaving.address}: 1 CPU \(being drained: it gets no task any more\)"
+            with pytest.raises(tfmagic.LaunchError, match=words):
+                tfmagic.Cluster(workers=1, backend="ray", address=nodes.address, start_timeout_s=1).start()
+            time.sleep(max(deadline + 1 - time.monotonic(), 0))  # before it Ray expects no end
+            nodes.kill_raylet(leaving)
+            with pytest.raises(tfmagic.TaskDied, match=r"Ray had drained it: the spot machine is taken\)"):
+                call.result(60)
+        driver_client.close_idle()
+
+
 def take_memory():
     taken = []
     while True:
@@ -102,6 +129,7 @@ def cluster_of(nodes):
     return tfmagic.Cluster(workers=2, backend="ray", address=nodes.address)
 
 
+# The memory is that of the whole machine: other tests beside these could use up what they leave free.
 @contextmanager
 def watched_memory(more_bytes):
     """Yield a node on which Ray ends processes as soon as so much more memory is in use than now."""
@@ -114,6 +142,7 @@ def watched_memory(more_bytes):
         driver_client.close_idle()
 
 
+@pytest.mark.soak
 def test_memory_that_others_have_taken_is_said_in_a_sentence():
     with watched_memory(2 << 30) as nodes, cluster_of(nodes) as cluster:
         call = cluster.submit(time.sleep, 600)
@@ -124,6 +153,7 @@ def test_memory_that_others_have_taken_is_said_in_a_sentence():
         assert USED_UP.search(str(raised.value)) and len(str(raised.value).splitlines()) < 4
 
 
+@pytest.mark.soak
 def test_a_task_that_takes_the_memory_of_its_host_ends_alone():
     with watched_memory(6 << 30) as nodes, cluster_of(nodes) as cluster:
         cluster.run(exec, "import builtins; builtins.kept = 5", view="quiet")

@@ -157,7 +157,24 @@ class Driver:
         self._leaves_cluster = False
         self._connect(opening)
         deadline = time.monotonic() + opening.timeout_s
-        places = self._engine.place(opening, lambda text: self._control.send(PlaceWanted(text)))
+        while True:
+            try:
+                return self._open_by(opening, deadline)
+            except BackendError:
+                raise
+            except Exception as error:  # of the engine
+                nodes = {host.node for host in self._relay.all_hosts()} if self._relay is not None else set()
+                reason = self._engine.reason_of(error)
+                if time.monotonic() > deadline or all(map(self._engine.lives, nodes)):
+                    raise BackendError(reason) from None
+                self._close_cluster()
+                self._say(f"a host was lost while its agent started: {reason}. The tasks get other places")
+
+    def _say(self, text: str) -> None:
+        self._control.send(PlaceWanted(text))
+
+    def _open_by(self, opening: OpenHosts, deadline: float) -> HostsOpened:
+        places = self._engine.place(opening, self._say)
         self._relay = relay = self._new_relay(opening)
         for task, node in places.items():
             if (host := self._host_at(node)) is not None:

@@ -5,6 +5,7 @@ from tfmagic.system.patches import Patch, PatchTable
 HEAD = "the question to a head"
 MESSAGES = "the nodes of a head"
 OWN_NODE = "Ray's node of this machine"
+DRAINED = "the nodes that Ray drains"
 FREE = "what is free on each node of Ray"
 
 _RAY = "ray>=2.52"
@@ -15,7 +16,6 @@ TABLE = PatchTable(
         (
             "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceServicer.CheckAlive",
             "ray.core.generated.gcs_service_pb2_grpc:NodeInfoGcsServiceServicer.GetAllNodeInfo",
-            "ray.core.generated.ray_client_pb2_grpc:RayletDriverServicer.ClusterInfo",
         ),
         "a start says what is wrong with an address or token, before Ray waits for it or ends the process",
         "a start that Ray refuses ends with Ray's own words or none, and a cluster with nodes on other "
@@ -38,6 +38,13 @@ TABLE = PatchTable(
         ("ray:init uses _node_ip_address",),
         "Ray takes the first node whose process it sees, also one of another network namespace",
         "Ray chooses by itself among the nodes of this machine",
+        versions_tried=_RAY,
+    ),
+    Patch(
+        DRAINED,
+        ("ray._private.state:GlobalState.get_draining_nodes()",),
+        "a start without room, and the doctor, say which nodes are being drained",
+        "they count these nodes as others",
         versions_tried=_RAY,
     ),
     Patch(

@@ -218,9 +218,10 @@ class RayEngine:
             return _out_of_memory(str(error))
         if not isinstance(error, exceptions.ActorDiedError):
             return words_of(error)
-        lines = [line for line in str(error).splitlines()[1:] if not line.startswith("\t")]
-        reason = " ".join(lines).partition(" Some common causes")[0].rstrip(". ") or words_of(error)
-        return f"Ray says: {reason}"
+        first, *lines = str(error).splitlines()
+        told = " ".join(line for line in lines if not line.startswith("\t"))
+        reason = told.partition(" Some common causes")[0].rstrip(". ") or first.rstrip(". ")
+        return f"Ray says: {ray_places.with_death_of_node(reason)}"
 
 
 def _out_of_memory(text: str) -> str:

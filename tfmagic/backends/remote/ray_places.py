@@ -20,6 +20,7 @@ from tfmagic.backends.remote.room import Node, Wanted
 from tfmagic.protocol.cluster_spec import TaskId
 
 _ELSEWHERE_S = 3.0  # Ray finds a place that is free at once
+_DRAINED = (3, 4)  # the reasons of Ray's NodeDeathInfo for a node that was preempted, or idle
 _PLACES = {"pack": "PACK", "spread": "SPREAD", "strict-spread": "STRICT_SPREAD"}
 
 
@@ -125,6 +126,17 @@ def lives(node: str) -> bool:
     return False
 
 
+def with_death_of_node(reason: str) -> str:
+    """Return Ray's reason with what it knows of the node, in place of the node's id."""
+    text, named, node = reason.partition(" Node Id: ")
+    with contextlib.suppress(exceptions.RayError):
+        for known in ray.nodes():
+            if named and known["NodeID"] == node:
+                drained = "Ray had drained it: " if known["DeathReason"] in _DRAINED else ""
+                return f"{text.rstrip('.')} ({drained}{known['DeathReasonMessage'] or 'no reason is known'})"
+    return reason
+
+
 def names_of_nodes() -> dict[str, str]:
     """Return a name for each node that is alive: its address, with its id where others have the same one."""
     addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
@@ -136,9 +148,15 @@ def living_nodes() -> list[Node]:
     """Return the nodes that are alive, by address, and what is free on each if Ray says so."""
     living = [node for node in ray.nodes() if node["Alive"]]
     living.sort(key=lambda node: [part.zfill(3) for part in node["NodeManagerAddress"].split(".")])
-    if not patches.TABLE.fits(patches.FREE):
-        return [Node(node["NodeManagerAddress"], node["Resources"]) for node in living]
-    free = ray._private.state.available_resources_per_node()
+    known = ray._private.state
+    free = known.available_resources_per_node() if patches.TABLE.fits(patches.FREE) else None
+    leaving = known.state.get_draining_nodes() if patches.TABLE.fits(patches.DRAINED) else ()
     return [
-        Node(node["NodeManagerAddress"], node["Resources"], free.get(node["NodeID"], {})) for node in living
+        Node(
+            node["NodeManagerAddress"],
+            node["Resources"],
+            None if free is None else free.get(node["NodeID"], {}),
+            node["NodeID"] in leaving,
+        )
+        for node in living
     ]

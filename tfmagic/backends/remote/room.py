@@ -18,11 +18,17 @@ class Node:
     Attributes:
         total: Its resources.
         free: Those that nothing has reserved; None where the engine does not say.
+        leaves: Whether the engine is draining it: it gets no task any more.
     """
 
     address: str
     total: Resources
     free: Resources | None = None
+    leaves: bool = False
+
+    def in_words(self) -> str:
+        """Return its resources, and whether it is being drained."""
+        return f"{in_words(self.total)}{' (being drained: it gets no task any more)' if self.leaves else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +57,13 @@ class Wanted:
     def never_fits(self, nodes: Iterable[Node]) -> str:
         """Say why the tasks can have no place on these nodes, even on idle ones; "" if they can."""
         known = list(nodes)
-        if (places := self.fitting(node.total for node in known)) >= self.tasks:
+        if (places := self.fitting(node.total for node in known if not node.leaves)) >= self.tasks:
             return ""
         return f"Ray's nodes can hold {places} of {self.tasks} tasks: {self.asked_and_there(known)}"
 
     def asked_and_there(self, nodes: Iterable[Node]) -> str:
         """Say what each task needs, and what the nodes have."""
-        there = "; ".join(f"{node.address}: {in_words(node.total)}" for node in nodes)
+        there = "; ".join(f"{node.address}: {node.in_words()}" for node in nodes)
         return f"{self.each()}. Its nodes have {there}"
 
     def each(self) -> str:

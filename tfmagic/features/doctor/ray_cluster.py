@@ -86,9 +86,10 @@ def room_findings(
     if more := len(nodes) - len(lines):
         lines.append(f"and {more} more")
     yield Finding("\n    ".join([f"Ray has {len(nodes)} nodes", *lines]))
-    fit = wanted.fitting(node.total for node in nodes)
-    free = [node.free for node in nodes if node.free is not None]
-    now = wanted.fitting(free) if len(free) == len(nodes) else fit
+    staying = [node for node in nodes if not node.leaves]
+    fit = wanted.fitting(node.total for node in staying)
+    free = [node.free for node in staying if node.free is not None]
+    now = wanted.fitting(free) if len(free) == len(staying) else fit
     room = f"{now} such tasks fit now, {fit} when all is free ({wanted.each()})"
     if running:
         yield Finding(f"room beside the {wanted.tasks} tasks that run: {room}")
@@ -106,7 +107,7 @@ def room_findings(
 
 def _resources_of(node: Node) -> str:
     memory_bytes = int(node.total.get("memory", 0))
-    has = f"{in_words(node.total)}, {format_bytes(memory_bytes)} of memory"
+    has = f"{node.in_words()}, {format_bytes(memory_bytes)} of memory"
     return has if node.free is None else f"{has}; free: {in_words(node.free)}"
 
 
