@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager
 
@@ -33,6 +34,7 @@ free = ray.available_resources().get("CPU", 0)
 ids = {node["NodeManagerAddress"]: node["NodeID"] for node in ray.nodes()}
 print(json.dumps([actors, groups, jobs, free, ids]))
 """
+NO_AGENT = "import sys, time\nif any('default_worker' in word for word in sys.orig_argv): time.sleep(600)"
 DRAIN = ("-m", "ray.scripts.scripts", "drain-node", "--reason", "DRAIN_NODE_REASON_PREEMPTION")
 
 
@@ -73,7 +75,7 @@ def test_others_see_whose_agents_places_and_job_they_are(nodes):
 def test_agents_wait_for_the_next_cluster_as_long_as_they_are_told_and_no_longer(nodes):
     for keep_s, waits in ((0, False), (15, True)):
         with tfmagic.Cluster(workers=2, backend="ray", address=nodes.address, keep_hosts_s=keep_s):
-            assert len(agents(nodes)) == 2
+            wait_until(lambda: len(agents(nodes)) == 2, 10)  # those of an earlier cluster have ended
         assert agents(nodes) or not waits
         wait_until(lambda: not agents(nodes), 30)
     with cluster_of(nodes) as cluster:
@@ -114,7 +116,10 @@ def test_a_node_that_ray_drains_is_named_at_a_start_and_when_it_is_lost():
                 tfmagic.Cluster(workers=1, backend="ray", address=nodes.address, start_timeout_s=1).start()
             time.sleep(max(deadline + 1 - time.monotonic(), 0))  # before it Ray expects no end
             nodes.kill_raylet(leaving)
-            with pytest.raises(tfmagic.TaskDied, match=r"Ray had drained it: the spot machine is taken\)"):
+            with pytest.raises(
+                tfmagic.TaskDied,
+                match=r"\(Ray had drained it: the spot machine is taken\)|\(Ray is draining its node\)",
+            ):
                 call.result(60)
         driver_client.close_idle()
 
@@ -127,6 +132,27 @@ def take_memory():
 
 def cluster_of(nodes):
     return tfmagic.Cluster(workers=2, backend="ray", address=nodes.address)
+
+
+def test_a_node_that_is_lost_while_its_agent_starts_costs_no_start(tmp_path, capsys):
+    (tmp_path / "sitecustomize.py").write_text(NO_AGENT)
+    with RayNodes() as nodes, nodes.driver_environment():
+        head, lost = nodes.start(cpus=1), nodes.add(cpus=1, import_path=str(tmp_path))
+        cluster = cluster_of(nodes)
+        start = threading.Thread(target=cluster.start)
+        start.start()
+        try:
+            wait_until(lambda: len(looked_at(nodes)[0]) == 2, 60)
+            nodes.kill_raylet(lost)
+            added = nodes.add(cpus=1)
+        finally:
+            start.join()
+        with cluster:
+            assert {row["host"] for row in cluster.status()} == {head.address, added.address}
+        driver_client.close_idle()
+    told = capsys.readouterr().err
+    assert "an agent ended while it started: Ray says: The actor died because its node has died" in told
+    assert "(health check failed" in told and "Node Id" not in told
 
 
 # The memory is that of the whole machine: other tests beside these could use up what they leave free.

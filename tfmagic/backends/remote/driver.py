@@ -15,13 +15,13 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NoReturn
 
 from msgspec import structs
 
 from tfmagic.backends.remote import memory_files
-from tfmagic.backends.remote.engine import Engine, words_of
+from tfmagic.backends.remote.engine import Engine, HostGone, words_of
 from tfmagic.backends.remote.messages import (
     AddressesReserved,
     CloseHosts,
@@ -157,24 +157,22 @@ class Driver:
         self._leaves_cluster = False
         self._connect(opening)
         deadline = time.monotonic() + opening.timeout_s
+        left_out: set[str] = set()
         while True:
             try:
-                return self._open_by(opening, deadline)
-            except BackendError:
-                raise
-            except Exception as error:  # of the engine
-                nodes = {host.node for host in self._relay.all_hosts()} if self._relay is not None else set()
-                reason = self._engine.reason_of(error)
-                if time.monotonic() > deadline or all(map(self._engine.lives, nodes)):
-                    raise BackendError(reason) from None
+                return self._open_on_others(opening, left_out, deadline)
+            except HostGone as gone:
+                if time.monotonic() > deadline:
+                    raise BackendError(str(gone)) from None
+                left_out.add(gone.node)
                 self._close_cluster()
-                self._say(f"a host was lost while its agent started: {reason}. The tasks get other places")
+                self._say(f"an agent ended while it started: {gone}. Its tasks get places elsewhere")
 
     def _say(self, text: str) -> None:
         self._control.send(PlaceWanted(text))
 
-    def _open_by(self, opening: OpenHosts, deadline: float) -> HostsOpened:
-        places = self._engine.place(opening, self._say)
+    def _open_on_others(self, opening: OpenHosts, left_out: Collection[str], deadline: float) -> HostsOpened:
+        places = self._engine.place(opening, left_out, self._say)
         self._relay = relay = self._new_relay(opening)
         for task, node in places.items():
             if (host := self._host_at(node)) is not None:

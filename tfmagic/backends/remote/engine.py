@@ -3,7 +3,7 @@
 ``agent`` is what the engine knows an agent by. To write one, begin with `tfmagic.backends.remote.ray_driver`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from tfmagic.backends.remote import memory_files
@@ -20,7 +20,11 @@ class HostUnreachable(Exception):
 
 
 class HostGone(Exception):
-    """The agent has ended, and why."""
+    """The agent on `node` has ended, and why."""
+
+    def __init__(self, reason: str, node: str = ""):
+        super().__init__(reason)
+        self.node = node
 
 
 class Engine(Protocol):
@@ -29,10 +33,13 @@ class Engine(Protocol):
     def connect(self, address: str, name: str, step: Callable[[], object]) -> None:
         """Connect under a name, unless that is done; call `step` when the head answers, and once in."""
 
-    def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
+    def place(
+        self, opening: OpenHosts, left_out: Collection[str], say: Callable[[str], object]
+    ) -> Mapping[TaskId, str]:
         """Return a node for each task. Raise `BackendError` where there is no room for all.
 
         Args:
+            left_out: Nodes that are not taken.
             say: Called with a sentence if the present hosts can never have room.
         """
 
@@ -62,7 +69,7 @@ class Engine(Protocol):
     ) -> Iterator[tuple[str, Opened]]:
         """Let the agents on these nodes serve the cluster; only those on our own node get the trial.
 
-        Yields a node when its agent serves, whose lease runs from then on.
+        Yields a node when its agent serves, whose lease runs from then on. Raises `HostGone` where one ends.
         """
 
     def ask(self, method: str, args: Mapping[Any, Sequence[Any]], timeout_s: float) -> list[Any]:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
@@ -81,10 +81,12 @@ class RayEngine:
             )
             step()
 
-    def place(self, opening: OpenHosts, say: Callable[[str], object]) -> Mapping[TaskId, str]:
+    def place(
+        self, opening: OpenHosts, left_out: Collection[str], say: Callable[[str], object]
+    ) -> Mapping[TaskId, str]:
         if not (self.head.asks_token or opening.request.trusts_network or ray_head.uses_tls(os.environ)):
             _refuse_open_clusters()
-        self.setup, self.places = opening.setup, (places := Places(opening))
+        self.setup, self.places = opening.setup, (places := Places(opening, left_out))
         if not places.group.wait(_SOON_S) and (why := places.never_fits()):
             say(f"{why}. The start waits {opening.timeout_s:g} s for nodes that join")
         if not places.group.wait(opening.timeout_s):
@@ -182,7 +184,11 @@ class RayEngine:
         late, deadline = list(opened), time.monotonic() + timeout_s
         while late and (left_s := deadline - time.monotonic()) > 0:
             ready, late = ray.wait(late, timeout=left_s)
-            yield from ((opened[ref], ray.get(ref)) for ref in ready)
+            for ref in ready:
+                try:
+                    yield opened[ref], ray.get(ref)
+                except exceptions.RayActorError as error:
+                    raise HostGone(self.reason_of(error), opened[ref]) from None
         if late:
             where = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
             names = sorted(where[opened[ref]] for ref in late)
@@ -214,6 +220,8 @@ class RayEngine:
 
     def reason_of(self, error: BaseException) -> str:
         # Ray's text has a table of the actor, the reason, and a list of guesses
+        if isinstance(error, HostGone):
+            return str(error)
         if isinstance(error, exceptions.OutOfMemoryError):
             return _out_of_memory(str(error))
         if not isinstance(error, exceptions.ActorDiedError):
@@ -221,7 +229,8 @@ class RayEngine:
         first, *lines = str(error).splitlines()
         told = " ".join(line for line in lines if not line.startswith("\t"))
         reason = told.partition(" Some common causes")[0].rstrip(". ") or first.rstrip(". ")
-        return f"Ray says: {ray_places.with_death_of_node(reason)}"
+        nodes = {actor._actor_id.hex(): node for (_, node), actor in self.actors.items()}
+        return f"Ray says: {ray_places.with_fate(reason, nodes.get(error.actor_id, ''))}"
 
 
 def _out_of_memory(text: str) -> str:

@@ -1,7 +1,9 @@
 """The places of a cluster's tasks in a Ray cluster: all of them, or an error that says what is missing."""
 
 import contextlib
+import re
 from collections import Counter
+from collections.abc import Collection
 
 import ray
 from ray import exceptions
@@ -27,8 +29,9 @@ _PLACES = {"pack": "PACK", "spread": "SPREAD", "strict-spread": "STRICT_SPREAD"}
 class Places:
     """A place for each task of a cluster, and the GPUs that Ray has reserved in each."""
 
-    def __init__(self, opening: OpenHosts):
+    def __init__(self, opening: OpenHosts, left_out: Collection[str] = ()):
         self.opening, self.tasks = opening, opening.tasks
+        self._left_out = set(left_out)
         self.wanted = Wanted(opening.request, len(opening.tasks), len(opening.gpu_tasks))
         bundles = [self.wanted.needs(task in opening.gpu_tasks) for task in opening.tasks]
         name, strategy = opening.setup.known_as, _PLACES[opening.request.placement]
@@ -36,11 +39,16 @@ class Places:
         self.group = (
             get_placement_group(name)
             if opening.resumes
-            else placement_group(bundles, strategy=strategy, name=name, lifetime=lifetime)
+            else placement_group(
+                bundles,
+                strategy,
+                name,
+                lifetime,
+                bundle_label_selector=_others(left_out) * len(bundles) or None,
+            )
         )
         self.gpus: dict[str, list[str]] = {}
         self._moved = self._found_again() if opening.resumes else {}
-        self._left_out: set[str] = set()
 
     def _found_again(self) -> dict[TaskId, PlacementGroup]:
         names = {self._name_of(task): task for task in self.tasks}
@@ -57,7 +65,7 @@ class Places:
         others.pop(task)
         apart = others.values() if self.opening.request.placement == "strict-spread" else ()
         needs = [self.wanted.needs(task in self.opening.gpu_tasks)]
-        selector = [{"ray.io/node-id": f"!in({','.join(sorted({*self._left_out, *apart} - {''}))})"}]
+        selector = _others({*self._left_out, *apart})
         if (former := self._moved.pop(task, None)) is not None:
             remove_placement_group(former)
         name, lifetime = self._name_of(task), "detached" if self.opening.setup.kept_as else None
@@ -107,16 +115,21 @@ class Places:
 
     def never_fits(self) -> str:
         """Say why the tasks can have no place on the present nodes, even on idle ones; "" if they can."""
-        return self.wanted.never_fits(living_nodes())
+        return self.wanted.never_fits(living_nodes(but=self._left_out))
 
     def shortage(self, waited_s: float) -> str:
         """Say what was asked and what is there."""
         left = room.in_words(ray.available_resources())
+        there = self.wanted.asked_and_there(living_nodes(but=self._left_out))
         return (
-            f"Ray did not have room for all {self.wanted.tasks} tasks within {waited_s:g} s: "
-            f"{self.wanted.asked_and_there(living_nodes())}; free are {left}. Ask for less, add nodes, or "
-            "end what uses them"
+            f"Ray did not have room for all {self.wanted.tasks} tasks within {waited_s:g} s: {there}; "
+            f"free are {left}. Ask for less, add nodes, or end what uses them"
         )
+
+
+def _others(left_out: Collection[str]) -> list[dict[str, str]]:
+    """Return the label selector of a place on any node but these."""
+    return [{"ray.io/node-id": f"!in({','.join(sorted(filter(None, left_out)))})"}] if left_out else []
 
 
 def lives(node: str) -> bool:
@@ -126,15 +139,29 @@ def lives(node: str) -> bool:
     return False
 
 
-def with_death_of_node(reason: str) -> str:
-    """Return Ray's reason with what it knows of the node, in place of the node's id."""
-    text, named, node = reason.partition(" Node Id: ")
+def with_fate(reason: str, node: str) -> str:
+    """Return why an actor died, with what Ray knows of its node in place of the node's id.
+
+    A lost machine can have cut the connection before Ray counts its node as dead.
+    """
+    named = re.search(r"\.? Node Id: (\w+)", reason)
+    text = reason.replace(named[0], "") if named else reason
+    node = named[1] if named else node
     with contextlib.suppress(exceptions.RayError):
-        for known in ray.nodes():
-            if named and known["NodeID"] == node:
-                drained = "Ray had drained it: " if known["DeathReason"] in _DRAINED else ""
-                return f"{text.rstrip('.')} ({drained}{known['DeathReasonMessage'] or 'no reason is known'})"
+        known = next((each for each in ray.nodes() if each["NodeID"] == node), None)
+        if known is None:
+            return reason
+        if known["Alive"]:
+            return f"{text} (Ray is draining its node)" if known["NodeID"] in _draining() else text
+        drained = "Ray had drained it: " if known["DeathReason"] in _DRAINED else ""
+        return f"{text} ({drained}{known['DeathReasonMessage'] or 'no reason is known'})"
     return reason
+
+
+def _draining() -> Collection[str]:
+    """Return the nodes that Ray is draining, if it says so."""
+    fits = patches.TABLE.fits(patches.DRAINED)
+    return ray._private.state.state.get_draining_nodes() if fits else ()
 
 
 def names_of_nodes() -> dict[str, str]:
@@ -144,13 +171,12 @@ def names_of_nodes() -> dict[str, str]:
     return {node: where if shared[where] == 1 else f"{where}#{node}" for node, where in addresses.items()}
 
 
-def living_nodes() -> list[Node]:
+def living_nodes(but: Collection[str] = ()) -> list[Node]:
     """Return the nodes that are alive, by address, and what is free on each if Ray says so."""
-    living = [node for node in ray.nodes() if node["Alive"]]
+    living = [node for node in ray.nodes() if node["Alive"] and node["NodeID"] not in but]
     living.sort(key=lambda node: [part.zfill(3) for part in node["NodeManagerAddress"].split(".")])
-    known = ray._private.state
-    free = known.available_resources_per_node() if patches.TABLE.fits(patches.FREE) else None
-    leaving = known.state.get_draining_nodes() if patches.TABLE.fits(patches.DRAINED) else ()
+    free = ray._private.state.available_resources_per_node() if patches.TABLE.fits(patches.FREE) else None
+    leaving = _draining()
     return [
         Node(
             node["NodeManagerAddress"],
