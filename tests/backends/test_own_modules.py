@@ -6,6 +6,7 @@ import sysconfig
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -86,6 +87,25 @@ def test_a_folder_that_the_notebook_has_imported_is_sent_though_it_is_no_package
     finally:
         for name in ("unrelated", "unrelated.private", "unrelated.private.cred"):
             sys.modules.pop(name, None)
+
+
+def test_tests_of_a_project_that_is_installed_from_its_folder_stay_unless_they_are_imported(
+    tmp_path, monkeypatch
+):
+    project = tmp_path / "project"
+    names = ("pyproject.toml", "package/__init__.py", "package/tests/data.json", "tests/helpers.py")
+    for name in names:
+        write(project / name, "")
+    sent = ["package/__init__.py", "package/tests/data.json"]
+    found = collect([str(project)], (), LIMIT)
+    assert names_in(found.pack(), project) == sent
+    assert "tests of a project" in found.left_out[str(project / "tests")]
+    monkeypatch.setitem(sys.modules, "helpers", ModuleType("helpers"))
+    monkeypatch.setattr(sys.modules["helpers"], "__file__", str(project / "tests/helpers.py"), raising=False)
+    assert sent_of(project) == [*sent, "tests/helpers.py"]
+    del sys.modules["helpers"]
+    monkeypatch.chdir(project)  # the notebook's own
+    assert sent_of(project) == [*sent, "tests/helpers.py"]
 
 
 def test_an_ignore_file_leaves_out_what_its_patterns_say_as_in_git(folder):

@@ -96,6 +96,20 @@ def test_nothing_waits_on_hosts_after_the_last_word(nodes, notebook, line):
         notebook.run("%load_ext tfmagic")
 
 
+def own_view():
+    import ray
+
+    ray.init(log_to_driver=False)
+    return sorted(node["NodeManagerAddress"] for node in ray.nodes())
+
+
+def test_a_task_that_connects_to_ray_gets_into_the_cluster_in_which_it_runs(nodes):
+    with RayNodes() as others, cluster_of(nodes) as cluster:
+        others.start(cpus=1)  # the last Ray that was started here
+        found = cluster.run(own_view, on="worker-0", view="quiet")
+    assert found["worker-0"] == [node.address for node in nodes.nodes]
+
+
 def drain(nodes, node, deadline_s):
     *_, ids = looked_at(nodes)
     words = ("--node-id", ids[node.address], "--deadline-remaining-seconds", str(deadline_s))

@@ -120,5 +120,10 @@ def _origin_at(origin: Origin, copies: Unpacked) -> Origin:
 
 
 def _host_environ() -> dict[str, str]:
-    """Return this process' environment without what is Ray's own, such as its token."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    """Return this process' environment without what makes it a process of Ray's.
+
+    How to connect to Ray stays: a task that does is a driver, of the same cluster.
+    """
+    connecting = ("RAY_ADDRESS", "RAY_AUTH_", "RAY_ENABLE_K8S_TOKEN_AUTH", "RAY_USE_TLS", "RAY_TLS_")
+    inherited = os.environ.items()
+    return {n: value for n, value in inherited if not n.startswith("RAY_") or n.startswith(connecting)}

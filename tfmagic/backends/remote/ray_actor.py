@@ -27,11 +27,14 @@ class RayAgent:
         import signal
         import sys
 
+        import ray
+
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for name in ("OMP_NUM_THREADS", "PYTHONBREAKPOINT"):  # which Ray has set
             os.environ.pop(name, None)
         with contextlib.suppress(OSError):  # Ray's actors have niceness 15; only root can take it back
             os.setpriority(os.PRIO_PROCESS, 0, 0)
+        os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address  # of several on a machine
         if importlib.util.find_spec("tfmagic") is None:
             sys.path.append(unpack_source(source))
         self.agent: Any = None
@@ -60,9 +63,11 @@ class RayAgent:
         advice.set_front_end(read.front_end)
 
         def give_up() -> None:
-            if read.kept_as:
-                with contextlib.suppress(Exception):  # another host's agent has removed the places
-                    ray.util.remove_placement_group(ray.util.get_placement_group(read.known_as))
+            known = ray.util.placement_group_table().values() if read.kept_as else ()
+            for name in {group["name"] for group in known}:
+                if name == read.known_as or name.startswith(f"{read.known_as}/"):
+                    with contextlib.suppress(Exception):  # another host's agent has removed the places
+                        ray.util.remove_placement_group(ray.util.get_placement_group(name))
             os._exit(0)
 
         rule = memory_guard.rule_of(os.environ)

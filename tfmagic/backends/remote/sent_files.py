@@ -4,7 +4,8 @@
       ├─ module.py, module.cpython-*.so     sent
       ├─ package/  with __init__.py         sent, with all files below: they are its data
       ├─ folder/   with Python files        sent without its data, unless it is a project of its own
-      └─ folder/   without                  sent only if this process has imported it
+      ├─ folder/   without                  sent only if this process has imported it
+      └─ tests/    of another project        sent only if this process has imported it
 
 `.tfmagicignore`, by gitignore's rules, leaves out more. Hidden files, keys and virtual environments never go.
 These rules hold for a link and for what it leads to; a link out of the folder of the import path is left out.
@@ -45,6 +46,7 @@ _SECRET = "perhaps a secret"
 NO_TEXT = "its name is no UTF-8"
 _ENVIRONMENT = frozenset(("pyvenv.cfg", "conda-meta"))
 _PROJECT = frozenset((".git", "pyproject.toml", "setup.py", "setup.cfg"))
+_TESTS = ("tests", "test")
 _MODULE = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 _MAX_FOLDERS = 10_000  # a second's walk; a notebook in the root folder has more
 
@@ -100,6 +102,7 @@ def search(root: str, found: Found) -> None:
         LaunchError: It has too many folders, or an ignore file that cannot be read.
     """
     count, imported, real_root = 0, _imported_folders(), os.path.realpath(root)
+    tests = _tests_of(root)
     waiting = [(root, False, _rules_above(root), _NOTHING_ABOVE)]
     while waiting:
         folder, in_package, rules, above = waiting.pop()
@@ -116,7 +119,9 @@ def search(root: str, found: Found) -> None:
                 f"{Step('configure', max_module_bytes=0)}"
             )
         in_package = in_package or (folder != root and "__init__.py" in entries)
-        if folder != root and not in_package and (why := _why_not(folder, entries.keys(), imported)):
+        if folder in tests:
+            found.left_out[folder] = "tests of a project that is installed from its folder"
+        elif folder != root and not in_package and (why := _why_not(folder, entries.keys(), imported)):
             found.left_out[folder] = why
         elif folder == root or not entries.keys() & _ENVIRONMENT:
             rules, above = _with_rules(rules, folder), above | {this}
@@ -124,6 +129,22 @@ def search(root: str, found: Found) -> None:
                 entries, in_package, rules, _Place(root, real_root, os.path.realpath(folder)), found
             )
             waiting += [(below, in_package, rules, above) for below in taken]
+
+
+def _tests_of(root: str) -> set[str]:
+    """Return the folders of tests that stay here: not imported, of another project than the notebook's."""
+    if os.path.realpath(root) == os.path.realpath(os.curdir) or not _PROJECT & set(_names_in(root)):
+        return set()
+    folders = {os.path.join(root, name) for name in _TESTS}
+    files = {str(getattr(m, "__dict__", {}).get("__file__")) for m in list(sys.modules.values())}
+    return {f for f in folders if not any(file.startswith(f"{f}{os.sep}") for file in files)}
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _why_not(folder: str, names: Any, imported: set[str]) -> str:
