@@ -253,6 +253,23 @@ _HALF = (
     .replace("tf.reduce_sum", "0.5 * tf.reduce_mean")
     .replace(" / 4", "")
 )
+_AVERAGES = """\
+def loss_of(model, x, y):
+    per_row, weights = ((model(x) - y) ** 2)[:, 0], y[:, 0]
+    rows, replicas = tf.cast(tf.shape(x)[0], tf.float32), strategy.num_replicas_in_sync
+    return (
+        tf.nn.compute_average_loss(per_row)
+        + tf.nn.compute_average_loss(per_row, sample_weight=weights)
+        + tf.nn.compute_average_loss(per_row, global_batch_size=6)
+        + tf.reduce_sum(per_row) / (rows * replicas)
+        + tf.reduce_sum(per_row) / (replicas * rows)
+        + tf.reduce_sum(per_row) / rows / replicas
+        + tf.math.divide_no_nan(tf.reduce_sum(per_row), rows * replicas)
+        + tf.reduce_mean(per_row) / replicas
+        + tf.nn.scale_regularization_loss(tf.add_n([tf.reduce_sum(v**2) for v in model.trainable_variables]))
+    ) / 9
+"""
+_ONE_MEAN = _AVERAGES.replace("tf.reduce_sum(per_row) / rows / replicas", "tf.reduce_sum(per_row) / rows")
 _PAIRS = """\
 def pairs(y, predicted):
     likeness = -(predicted - tf.transpose(y)) ** 2 / 50
@@ -673,6 +690,8 @@ ROWS: dict[str, Row] = {
     # loops of the user's own
     "loop": Row(_loop(), quick=True),
     "loop, clips": Row(_loop(optimizer=_sgd("clipnorm=1.0")), "hinted", "clipped-replicas"),
+    "loop, averages": Row(_loop(_AVERAGES, **_SIXES), quick=True),
+    "loop, averages and a mean": Row(_loop(_ONE_MEAN, **_SIXES), "hinted", "unscaled-loss"),
     "loop, mean": Row(_loop(_MEAN_LOSS), "hinted", "unscaled-loss"),
     "loop, norm": Row(_loop(_NORM_LOSS), "hinted", "curved-loss"),
     "loop, ratio": Row(_loop(_RATIO_LOSS), "hinted", "curved-loss"),

@@ -4,7 +4,7 @@ The hints on losses and gradients of the user's own code ask them: `loop_hints`,
 `changed_gradients`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -76,11 +76,22 @@ def is_batch(op: Any) -> bool:
 
 
 def is_divided(op: Any, replicas: int) -> bool:
-    """Check for a division by the number of replicas, as a strategy's program or Keras writes it."""
+    """Check for a division by the number of replicas, as a strategy's program or Keras writes it.
+
+    Also by their number times that of the rows, which `tf.nn.compute_average_loss` takes by default.
+    """
     if op.type not in ("Mul", *DIVISIONS):
         return False
-    wanted = 1 / replicas if op.type == "Mul" else replicas
-    values = (constant(tensor) for tensor in (op.inputs if op.type == "Mul" else op.inputs[1:]))
+    if op.type == "Mul":
+        return _has_constant(op.inputs, 1 / replicas)
+    counts = made_from(op.inputs[1], follows=lambda tensor: tensor.shape.rank == 0)
+    return _has_constant(op.inputs[1:], replicas) or any(
+        one.type == "Mul" and _has_constant(one.inputs, replicas) for one in counts
+    )
+
+
+def _has_constant(tensors: Iterable[Any], wanted: float) -> bool:
+    values = map(constant, tensors)
     return any(value is not None and abs(value - wanted) < 1e-6 for value in values)
 
 

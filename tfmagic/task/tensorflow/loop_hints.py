@@ -187,7 +187,9 @@ def _is_mean(target: Any, replicas: int) -> bool:
     """
     numbers = _numbers_of(target, lambda op: op.type in _ENDS or is_divided(op, replicas))
     return any(
-        op.type == "Mean" or _is_divided_by_rows(op) or (op.type in _TOTALS and is_of_weights(op))
+        op.type == "Mean"
+        or (_is_divided_by_rows(op) and not is_divided(op, replicas))
+        or (op.type in _TOTALS and is_of_weights(op))
         for op in numbers
     )
 
