@@ -993,6 +993,29 @@ def test_an_eager_step_got_no_row(part, cluster_of_module):
     assert hint_of(cluster_of_module, train, part).startswith("A task got no row of a batch")
 
 
+@pytest.mark.parametrize("how", ["checkpoint", "manager", "saved model"])
+def test_two_tasks_save_to_one_path(cluster_of_module, how, tmp_path):
+    def save(folder):
+        import tensorflow as tf
+
+        import tfmagic
+
+        module = tf.Module()
+        module.variable = tf.Variable(1.0)
+        checkpoint = tf.train.Checkpoint(module=module)
+        manager = tf.train.CheckpointManager(checkpoint, folder, 2)
+        while True:  # until they meet
+            tfmagic.barrier()
+            if how == "checkpoint":
+                checkpoint.write(f"{folder}/saved")
+            elif how == "manager":
+                manager.save()
+            else:
+                tf.saved_model.save(module, folder)
+
+    assert hint_of(cluster_of_module, save, str(tmp_path)).startswith("Several tasks save to one path")
+
+
 def test_two_tasks_fill_one_cache_of_tf_data(tmp_path):
     def read(path, how):
         import contextlib

@@ -220,6 +220,12 @@ HINTS: tuple[tuple[str, str, str], ...] = (  # (name, pattern, advice; `<...>` i
         "tfmagic.tfrecord.read_shards sees by itself how a file is compressed.",
     ),
     (
+        "shared-checkpoint",
+        r"^(NotFoundError|InvalidArgumentError): .*_temp/part-\d{5}-of-\d{5}\b",
+        "Several tasks save to one path at the same moment. tfmagic.logdir gives each task the right one: "
+        "checkpoints(model, folder) for checkpoints, with task_logdir(folder) as path: for a SavedModel.",
+    ),
+    (
         "shared-cache",
         r"concurrent caching iterator running|^NotFoundError: .*\.(lockfile|tempstate\d+)\b",
         "Several tasks write one path. Give each its own, as in "
