@@ -103,7 +103,10 @@ NOTEBOOK = {
     "%%tfcluster --master_addr a": "tfmagic chooses addresses and ports",
     # slips
     "%tfcluster --workers 4": "a command comes first, as in  %tfcluster start --workers 4",
-    "%tfcluster wrkers": "no command 'wrkers'; it has start, stop,",
+    "%tfcluster wrkers": "no command 'wrkers'; did you mean --workers?; see",
+    "%tfcluster workers 2": "no command 'workers'; did you mean --workers?; see",
+    "%tfcluster hlep": "no command 'hlep'; did you mean --help?; see",
+    "%tfcluster xyz": "no command 'xyz'; it has start, stop,",
     "%tfcluster reap": "a shell has it:  !tfmagic reap",
     "%%tfcluster start --workers 2": "start; a command is a line of its own:  %tfcluster start --workers 2",
     "%%tfcluster 4": "4; did you mean --workers 4?",

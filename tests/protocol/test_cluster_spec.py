@@ -134,6 +134,7 @@ def test_task_names_parse_and_pickle():
     ("selector", "end"),
     [
         ("wroker", "it has worker-0, worker-1; did you mean worker?"),
+        ("wroker-1", "it has worker-0, worker-1; did you mean worker-1?"),
         ("worker-7", "it has worker-0, worker-1"),
     ],
 )

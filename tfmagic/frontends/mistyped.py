@@ -51,6 +51,7 @@ _ADDRESSES = (
     *("ps_hosts", "worker_hosts", "task_index", "task_id", "task_type"),
 )
 _CHOSEN = "; tfmagic chooses addresses and ports, and sets TF_CONFIG; tasks on other machines: --backend ray"
+_BARE = ("workers", "cluster", "hosts", "help")  # typed without their dashes
 _SIGNAL, _SIGNALS = re.compile(r"-((SIG)?[A-Z]{3,}\d?|\d+)"), "--signal"  # kill -9
 
 COMMANDS: Words = {
@@ -123,7 +124,9 @@ def command(word: str, known: Collection[str], elsewhere: Words = NO_WORDS) -> s
     Args:
         elsewhere: What other tools call commands that are not in our table.
     """
-    return _question(word.lower(), word, {**COMMANDS, **elsewhere}, [*known, "--version"])
+    ours = _question(word.lower(), word, {**COMMANDS, **elsewhere}, [*known, "--version"])
+    option = "" if ours else did_you_mean(word, _BARE)
+    return ours or option.replace("mean ", "mean --")
 
 
 def _option(name: str, parser: argparse.ArgumentParser) -> str:

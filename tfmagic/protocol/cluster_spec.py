@@ -292,7 +292,8 @@ def _select_part(part: str, present: tuple[TaskId, ...]) -> list[TaskId]:
         found = []
     if not found:
         is_name = part.partition("-")[0] in {t.type for t in present}
-        question = "" if is_name else did_you_mean(part, ["all", *{t.type: None for t in present}])
+        names = map(str, present) if "-" in part else {t.type: None for t in present}
+        question = "" if is_name else did_you_mean(part, ["all", *names])
         raise ClusterSpecError(f"there is no task {part!r} in this cluster; {_known(present)}{question}")
     return found
 
