@@ -28,15 +28,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfmagic.system import features
+
 if TYPE_CHECKING:
     from tfmagic.backends.launcher_client import LauncherProcess
     from tfmagic.clusters.cluster import Cluster
     from tfmagic.frontends.cluster_lease import ClusterLease, ClusterRequest
 
 _MARKER = (
-    "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', **more): the cluster of the "
+    "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', each=False, **more): the cluster of the "
     "fixture tfcluster, with the arguments of tfmagic.Cluster; scope is function, class, module or session: "
-    "the tests there that want the same cluster share it, one after the other"
+    "the tests there that want the same cluster share it, one after the other; each=True runs the body of the "
+    "test on every task"
 )
 _CLIENT = "tfmagic.backends.launcher_client"
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins
@@ -66,6 +69,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    for hooks in features.halves("pytest_hooks"):
+        config.pluginmanager.register(hooks)
     _timeout_s(config)
     _keep_warm_s(config)
     client = sys.modules.get(_CLIENT)

@@ -1,0 +1,128 @@
+"""Run the body of a test on a task: the function that pytest's process calls on every task.
+
+    pytest's process ══ run_body ══→ start barrier → filters of warnings → fixtures of the task → the body
+                                                       └─→ SEEN: the warnings, which `task.py` reports
+
+A fixture that acts in its process (`monkeypatch`, `caplog`, `capsys`, `recwarn`) is made here, and ended
+after the body. Only this needs pytest on a task.
+"""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfmagic.features.testing.reports import SeenWarning
+from tfmagic.protocol import task_context
+
+SEEN: list[SeenWarning] = []
+"""The warnings of the body that runs, or has just ended."""
+
+
+def run_body(
+    body: Callable[..., object], values: Mapping[str, Any], made: Mapping[str, str], start: str, filters: Any
+) -> str:
+    """Call the body of a test, and return the type of what it returned, or "" for None.
+
+    Args:
+        body: The function, or a bound method.
+        values: Its arguments that have travelled.
+        made: Its arguments that are made here: the name of each, and its key in `MAKERS`.
+        start: The name of the barrier that lets no task begin before all are ready.
+        filters: `warnings.filters` of pytest's process.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_watched_warnings(filters))
+        arguments = {name: stack.enter_context(MAKERS[kind]()) for name, kind in made.items()}
+        task_context.meet(None, start)
+        result = body(**values, **arguments)
+    return "" if result is None else type(result).__name__
+
+
+@contextlib.contextmanager
+def _watched_warnings(filters: Sequence[Any]) -> Iterator[None]:
+    """Let the filters of pytest's process hold, and keep the warnings that they let through."""
+    SEEN.clear()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.resetwarnings()
+        warnings.filters.extend(filters)  # type: ignore[attr-defined]  # a list, which typeshed calls a sequence
+        try:
+            yield
+        finally:
+            SEEN.extend(map(_seen, found))
+
+
+def _seen(warning: warnings.WarningMessage) -> SeenWarning:
+    classes = tuple((base.__module__, base.__qualname__) for base in type(warning.message).__mro__)
+    return SeenWarning(classes, str(warning.message), warning.filename, warning.lineno)
+
+
+# ---- fixtures that are made on the task ---------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _monkeypatch() -> Iterator[Any]:
+    import pytest
+
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+@contextlib.contextmanager
+def _recwarn() -> Iterator[Any]:
+    import pytest
+
+    with pytest.WarningsRecorder(_ispytest=True) as recorder:
+        warnings.simplefilter("default")
+        yield recorder
+
+
+@contextlib.contextmanager
+def _caplog() -> Iterator[Any]:
+    from types import SimpleNamespace
+
+    import pytest
+    from _pytest import logging as of_pytest
+
+    handler, stash = of_pytest.LogCaptureHandler(), pytest.Stash()
+    stash[of_pytest.caplog_handler_key] = handler
+    stash[of_pytest.caplog_records_key] = {"call": handler.records}
+    item: Any = SimpleNamespace(stash=stash)  # all that the fixture reads of a test
+    fixture = pytest.LogCaptureFixture(item, _ispytest=True)
+    with of_pytest.catching_logs(handler, level=logging.NOTSET or None):
+        try:
+            yield fixture
+        finally:
+            fixture._finalize()
+
+
+@contextlib.contextmanager
+def _capsys() -> Iterator[Any]:
+    from _pytest import capture
+
+    class Captured(capture.CaptureFixture):  # type: ignore[type-arg]  # of text
+        @contextlib.contextmanager
+        def disabled(self) -> Iterator[None]:  # there is no other capture to be suspended
+            self._suspend()
+            try:
+                yield
+            finally:
+                self._resume()
+
+    nobody: Any = None  # asks for it: `disabled` alone would
+    fixture = Captured(capture.SysCapture, nobody, _ispytest=True)
+    fixture._start()
+    try:
+        yield fixture
+    finally:
+        fixture.close()
+
+
+MAKERS: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
+    "monkeypatch": _monkeypatch,
+    "recwarn": _recwarn,
+    "caplog": _caplog,
+    "capsys": _capsys,
+}
+"""By the name of the fixture of pytest."""
