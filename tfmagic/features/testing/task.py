@@ -1,19 +1,35 @@
-"""The half of a task: reports the warnings of a test's body with the end of its call."""
+"""The half of a task: measures code, and reports lines and the warnings of a test's body with the end of a call."""
+
+from msgspec.structs import replace
 
 from tfmagic.features.testing import on_tasks
-from tfmagic.features.testing.reports import NAME, TaskReport, encode
+from tfmagic.features.testing.coverage import Measurement
+from tfmagic.features.testing.reports import NAME, TaskReport, decode_measure, encode
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.task.cell_parts import Attempt, CellPart
+
+_NOTHING = TaskReport()
 
 
 class TestReports(CellPart):
     """Reports what a cell leaves for tests."""
 
+    def __init__(self) -> None:
+        self._measurement = Measurement()
+
+    def begin(self, cell: RunCell) -> None:
+        """Measure, if the process that sent the cell is measured."""
+        if wanted := cell.extras.get(NAME):
+            self._measurement.start(decode_measure(wanted))
+
     def end(self, cell: RunCell, attempt: Attempt) -> None:
         """Report, if there is something."""
+        report = self._measurement.stop()
         if on_tasks.SEEN:
-            attempt.extras[NAME] = encode(TaskReport(tuple(on_tasks.SEEN)))
+            report = replace(report, warnings=tuple(on_tasks.SEEN))
             on_tasks.SEEN.clear()
+        if report != _NOTHING:
+            attempt.extras[NAME] = encode(report)
 
 
 def make(boot: TaskBoot) -> CellPart:
