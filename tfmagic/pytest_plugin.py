@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from tfmagic.frontends.cluster_lease import ClusterLease, ClusterRequest
 
 _MARKER = (
-    "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', each=False, **more): the cluster of the "
-    "fixture tfcluster, with the arguments of tfmagic.Cluster; scope is function, class, module or session: "
-    "the tests there that want the same cluster share it, one after the other; each=True runs the body of the "
-    "test on every task"
+    "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', each=False, **more): the "
+    "cluster of the fixture tfcluster, with the arguments of tfmagic.Cluster; scope is function, class, "
+    "module or session: the tests there that want the same cluster share it, one after the other; each=True "
+    "runs the body of the test on every task"
 )
 _CLIENT = "tfmagic.backends.launcher_client"
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins

@@ -1,7 +1,7 @@
 """Measure lines that only tasks run, where coverage.py measures the process that sends them cells.
 
-    pytest --cov, coverage run ── the current `coverage.Coverage`: its options ══ Measure ══→ Measurement of a task
-                               └←── add_lines, add_arcs ══════════════════════════ Ran ══════┘ at each cell's end
+    pytest --cov, coverage run ── the current `coverage.Coverage`: its options ══ Measure ══→ Measurement
+                               └←── add_lines, add_arcs ══════════════════════════ Ran ══════┘ of a cell
 
 Tasks are forked from a launcher and are killed in tests, so coverage's own way (a file of each process,
 written at its exit) has nothing of them. Here the lines travel with the report of each cell, and there is no
@@ -9,6 +9,7 @@ file. The code of a call whose task was killed is not measured.
 """
 
 import contextlib
+import importlib
 import os
 import sys
 from collections.abc import Iterable
@@ -16,8 +17,17 @@ from typing import Any
 
 from tfmagic.features.testing.reports import Measure, Ran, TaskReport
 
-_OPTIONS = ("branch", "source", "source_pkgs", "source_dirs", "include", "omit", "relative_files", "cover_pylib")
-"""Of coverage.py's section ``run``: what is measured. The others say where data is kept and how it is shown."""
+_OPTIONS = (
+    "branch",
+    "source",
+    "source_pkgs",
+    "source_dirs",
+    "include",
+    "omit",
+    "relative_files",
+    "cover_pylib",
+)
+"""Of coverage.py's section ``run``: what is measured. Other options say where data is kept, for example."""
 _QUIET = (  # by design: each task runs a part of the code, and each cell begins and ends a measurement
     *("module-not-imported", "module-not-measured", "no-data-collected", "already-imported"),
     *("module-not-python", "trace-changed"),
@@ -74,10 +84,12 @@ class Measurement:
     def start(self, measure: Measure) -> None:
         """Measure the code that runs from now on. Do nothing on a host without coverage.py."""
         try:
-            import coverage
+            coverage: Any = importlib.import_module("coverage")
         except ImportError:
             return
-        if (inherited := coverage.Coverage.current()) is not None:  # of the launcher, by COVERAGE_PROCESS_START
+        if (
+            inherited := coverage.Coverage.current()
+        ) is not None:  # of the launcher, by COVERAGE_PROCESS_START
             inherited.stop()
         if measure != self._measure:
             self._coverage = coverage.Coverage(data_file=None, config_file=False)

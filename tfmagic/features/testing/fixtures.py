@@ -85,7 +85,8 @@ def refusal(test: str, problem: str, instead: str) -> str:
 
 def _made_there(value: object) -> str:
     if isinstance(value, pytest.CaptureFixture):
-        return "capsys" if value.captureclass.__name__ == "SysCapture" and not value._config else ""
+        is_plain = value.captureclass.__name__ == "SysCapture" and not getattr(value, "_config", None)
+        return "capsys" if is_plain else ""
     return next((name for kind, name in _MADE_THERE.items() if isinstance(value, kind)), "")
 
 

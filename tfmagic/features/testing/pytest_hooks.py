@@ -12,17 +12,19 @@ import inspect
 import sys
 import traceback
 import warnings
-from collections.abc import Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tfmagic.features.testing import fixtures
+from tfmagic.system import own_code
 
 if TYPE_CHECKING:
     from tfmagic.clusters.cluster import Cluster
 
 _CLUSTER = "tfcluster"
+_OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception)
 
 
 def _is_for_each(node: Any) -> bool:
@@ -79,48 +81,70 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     """Call the body on every task."""
     if not _is_for_each(pyfuncitem):
         return None
-    from tfmagic.errors import CaptureError
-    from tfmagic.features.testing import kernel, on_tasks
+    from tfmagic.features.testing import kernel
 
-    item, cluster = pyfuncitem, pyfuncitem.funcargs[_CLUSTER]
-    given = {name: item.funcargs[name] for name in _argument_names(item)}
-    arguments = fixtures.sort_arguments(item.name, given)
     kernel.FEATURE.take_warnings()
-    what = (item.obj, arguments.values, arguments.made, f"the start of {item.name}", list(warnings.filters))
-    culprit = ""
     try:
-        returned = [*filter(None, cluster.run(on_tasks.run_body, *what, on="all").values())]
-    except CaptureError as error:
-        main = vars(sys.modules["__main__"])
-        if not hasattr(error, "failures"):  # nothing was run
-            culprit = fixtures.find_culprit(item.name, item.obj, arguments.values, main)
-        if not culprit:
-            raise
-    except (pytest.skip.Exception, pytest.xfail.Exception) as outcome:
-        _raise_outcome(outcome, cluster)
+        failure, returned = _run(pyfuncitem)
     finally:
         for seen, tasks in kernel.FEATURE.take_warnings().items():
             _warn(seen, sorted(tasks))
-    if culprit:
-        raise pytest.fail.Exception(culprit, pytrace=False)
+    if failure is not None:
+        raise failure
     if returned:
-        text = f"Test functions should return None, but {item.nodeid} returned {returned[0]} on a task."
-        warnings.warn(pytest.PytestReturnNotNoneWarning(text), stacklevel=1)
+        text = f"Test functions should return None, but {pyfuncitem.nodeid} returned {returned} on a task."
+        pyfuncitem.warn(pytest.PytestReturnNotNoneWarning(text))
     return True
 
 
-def _raise_outcome(outcome: Any, cluster: "Cluster") -> NoReturn:
-    """Raise a skip or an xfail with the names of its tasks; a failure of another task counts more."""
-    kinds = (pytest.skip.Exception, pytest.xfail.Exception)
+def _run(item: Any) -> tuple[BaseException | None, str]:
+    """Run the body; return what the test raises, or None, and the type of what the body has returned."""
+    from tfmagic.errors import CaptureError
+    from tfmagic.features.testing import on_tasks
+
+    cluster = item.funcargs[_CLUSTER]
+    given = {name: item.funcargs[name] for name in _argument_names(item)}
+    arguments = fixtures.sort_arguments(item.name, given)
+    what = (item.obj, arguments.values, arguments.made, f"the start of {item.name}", list(warnings.filters))
+    try:
+        types = cluster.run(on_tasks.run_body, *what, on="all")
+    except CaptureError as error:
+        if hasattr(error, "failures"):  # of a task
+            return _placed(error, item), ""
+        main = vars(sys.modules["__main__"])
+        culprit = fixtures.find_culprit(item.name, item.obj, arguments.values, main)
+        return (pytest.fail.Exception(culprit, pytrace=False) if culprit else error), ""
+    except _OUTCOMES as outcome:
+        return _choose_outcome(outcome, cluster), ""
+    except BaseException as error:
+        return _placed(error, item), ""
+    return None, next(filter(None, types.values()), "")
+
+
+def _choose_outcome(outcome: Any, cluster: "Cluster") -> BaseException:
+    """Return a skip or an xfail, with the names of its tasks; or the failure of another task."""
     failures: Mapping[str, BaseException] = outcome.failures
-    roots = [name for name, record in cluster.failures().items() if record.root]
-    for name in roots:
-        if not isinstance(failed := failures[name], kinds):
-            failed.failures = failures  # type: ignore[attr-defined]
-            raise failed
-    names = [name for name, error in failures.items() if isinstance(error, kinds)]
+    for name, record in cluster.failures().items():
+        if record.root and not isinstance(failed := failures[name], _OUTCOMES):
+            failed.failures = failures  # type: ignore[attr-defined]  # as that of the root cause
+            return failed
+    names = [name for name, error in failures.items() if isinstance(error, _OUTCOMES)]
     outcome.msg = f"{outcome.msg} (on {', '.join(names)})"
-    raise outcome
+    return outcome
+
+
+def _placed(error: BaseException, item: Any) -> BaseException:
+    """Return an error of no code of the user's, such as the death of a task, with the line of the test."""
+    if own_code.users_frames(error.__traceback__) is not None:
+        return error
+    path, line, _ = item.reportinfo()
+    code = compile("\n" * (line or 0) + "raise error", str(path), "exec").replace(co_name=item.name)
+    error.__traceback__ = None
+    try:
+        exec(code, {"error": error})
+    except BaseException as raised:
+        return raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
+    raise AssertionError("it raises")
 
 
 def _warn(seen: Any, tasks: Iterable[object]) -> None:
@@ -151,9 +175,22 @@ def pytest_runtest_makereport(
     """Add a section for each task that failed."""
     report = yield
     if report.failed and call.excinfo is not None and _is_for_each(item):
-        error = call.excinfo.value
-        for task, failure in getattr(error, "failures", {}).items():
-            is_shown = failure is error
-            lines = ["(the failure above)\n"] if is_shown else traceback.format_exception(failure)
-            report.sections.append((f"Failure on {task}", "".join(lines)))
+        report.sections += _describe_failures(call.excinfo.value)
     return report
+
+
+def _describe_failures(root: BaseException) -> Iterator[tuple[str, str]]:
+    """Yield a title and a text for each task that failed; equal failures have one text."""
+    places = {_text_of(root): "above"}
+    for task, error in getattr(root, "failures", {}).items():
+        place = places.get(text := _text_of(error))
+        places.setdefault(text, f"on {task}")
+        yield f"Failure on {task}", text if place is None else f"(the same as {place})\n"
+
+
+def _text_of(error: BaseException) -> str:
+    """Return an exception as text, without the notes that name its task and others."""
+    below = own_code.below(error.__traceback__, (__file__,))  # without the frames of pytest that led here
+    users = own_code.users_frames(below)
+    lines = "".join(traceback.format_exception(type(error), error, users)).splitlines(True)
+    return "".join(line for line in lines if not line.startswith(("raised on ", "also on ")))

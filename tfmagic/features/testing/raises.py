@@ -13,6 +13,7 @@ import re
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from tfmagic.errors import ClusterSpecError
 from tfmagic.protocol import task_context
 from tfmagic.protocol.cluster_spec import TASK_TYPES, Selector, TaskId, parse_task, select
 
@@ -37,7 +38,7 @@ class raises_on(Generic[E]):  # noqa: N801 - as `pytest.raises`
 
     Raises:
         AssertionError: Nothing was raised, or something else, or on another task; the message names them.
-        ClusterSpecError: The selector makes no sense.
+        ClusterSpecError: The selector makes no sense, or names a task that the cluster does not have.
         TypeError: `expected` is no class of exceptions.
     """
 
@@ -47,8 +48,8 @@ class raises_on(Generic[E]):  # noqa: N801 - as `pytest.raises`
         self, task: str | list[str], expected: type[E] | tuple[type[E], ...], match: str | None = None
     ):
         classes = expected if isinstance(expected, tuple) else (expected,)
-        if not classes or not all(isinstance(one, type) and issubclass(one, BaseException) for one in classes):
-            raise TypeError(f"raises_on() expects a class of exceptions, or a tuple of them, not {expected!r}")
+        if not classes or not all(isinstance(c, type) and issubclass(c, BaseException) for c in classes):
+            raise TypeError(f"raises_on() expects a class of exceptions, or several, not {expected!r}")
         _is_selected("worker-0", task)
         re.compile(match or "")
         self._task, self._classes, self._match = task, classes, match
@@ -60,6 +61,7 @@ class raises_on(Generic[E]):  # noqa: N801 - as `pytest.raises`
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, frames: TracebackType | None
     ) -> bool:
+        __tracebackhide__ = True  # of pytest
         check = self._check_on_task if task_context.is_task() else self._check_run
         problem = check(error)
         if problem is None:
@@ -127,7 +129,14 @@ def _is_selected(name: str, selector: Selector) -> bool:
         known = {TaskId(kind, number) for kind, found in spec.items() for number in range(len(found))}
         return task in select(selector or "", sorted(known | {task, TaskId("evaluator", 0)}))
     indices = {0, task.index, *map(int, re.findall(r"\d+", str(selector)))}
-    return task in select(selector or "", [TaskId(kind, i) for kind in TASK_TYPES for i in sorted(indices)])
+    possible = [TaskId(kind, index) for kind in TASK_TYPES for index in sorted(indices)]
+    try:
+        return task in select(selector or "", possible)
+    except ClusterSpecError:  # its message would list tasks that need not be there
+        raise ClusterSpecError(
+            f"raises_on() takes a task, such as 'worker-1', a type of tasks, such as 'worker', or 'all', "
+            f"not {selector!r}"
+        ) from None
 
 
 def _failures_of(error: BaseException) -> dict[str, BaseException]:

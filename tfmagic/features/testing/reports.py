@@ -6,7 +6,7 @@ NAME = "testing"  # under which it travels
 
 
 class SeenWarning(Struct, frozen=True):
-    """A warning: module and name of each class of its category, the nearest first; its text, file and line."""
+    """A warning: the module and name of its class and of each base of it; its text, file and line."""
 
     classes: tuple[tuple[str, str], ...]
     text: str

@@ -1,4 +1,4 @@
-"""The half of a task: measures code, and reports lines and the warnings of a test's body with the end of a call."""
+"""The half of a task: measures code, and reports its lines and the warnings of a test's body."""
 
 from msgspec.structs import replace
 
