@@ -29,7 +29,7 @@ _OUTCOMES = (pytest.skip.Exception, pytest.xfail.Exception)
 
 def _is_for_each(node: Any) -> bool:
     marker = node.get_closest_marker(_CLUSTER)
-    return marker is not None and marker.kwargs.get("each") is True
+    return marker is not None and marker.kwargs.get("each", False) is not False  # the fixture refuses others
 
 
 # ---- collection and set-up ----------------------------------------------------------------------
@@ -193,4 +193,4 @@ def _text_of(error: BaseException) -> str:
     below = own_code.below(error.__traceback__, (__file__,))  # without the frames of pytest that led here
     users = own_code.users_frames(below)
     lines = "".join(traceback.format_exception(type(error), error, users)).splitlines(True)
-    return "".join(line for line in lines if not line.startswith(("raised on ", "also on ")))
+    return "".join(line for line in lines if not line.lstrip(" |").startswith(("raised on ", "also on ")))

@@ -1,0 +1,367 @@
+"""``each=True``: the body of a test runs on every task, in real pytest sessions of their own."""
+
+import re
+import sys
+
+import pytest
+from conftest import program
+
+HANGS_S = 240
+WORDS = ("-p", "no:cacheprovider", "-p", "tfmagic.pytest_plugin", "--strict-markers")
+
+CONFTEST = """
+import threading
+
+import pytest
+
+
+class Rate:
+    def __init__(self, value):
+        self.value = value
+
+
+@pytest.fixture
+def rate():
+    return Rate(0.5)
+
+
+@pytest.fixture
+def guard():
+    return threading.Lock()
+"""
+
+GOOD = """
+import logging
+import os
+import warnings
+
+import pytest
+
+import tfmagic
+
+pytestmark = pytest.mark.tfcluster(workers=2, each=True, scope="module")
+PYTEST = os.getpid()
+
+
+@pytest.fixture
+def pid_of_pytest():
+    return os.getpid()
+
+
+@pytest.fixture(autouse=True)
+def set_by_a_fixture(monkeypatch):
+    monkeypatch.setenv("SET_BY_A_FIXTURE", "yes")
+
+
+def test_values_travel_and_tasks_meet(rate, pid_of_pytest, tmp_path):
+    assert rate.value == 0.5 and os.getpid() != pid_of_pytest
+    assert os.environ["SET_BY_A_FIXTURE"] == "yes"
+    (tmp_path / tfmagic.current_task().name).touch()
+    tfmagic.barrier()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize("word", ["a", "b"])
+@pytest.mark.parametrize("tfcluster", [1, {"workers": 1, "chief": True}], indirect=True, ids=["one", "two"])
+def test_shapes(word, tmp_path):
+    # PATH-0, PATH-1: pytest names the folder after the parameters
+    (tmp_path.parent.parent / f"shape-{tfmagic.current_task().num_tasks}-{word}").touch()
+
+
+class TestOfAClass:
+    kept = []
+
+    def setup_method(self):
+        self.expected = PYTEST
+
+    def test_with_self(self):
+        assert self.expected != os.getpid() and self.kept == []
+
+
+def test_fixtures_of_pytest_act_on_the_task(monkeypatch, caplog, capsys, recwarn):
+    monkeypatch.setenv("SET_ON_TASK", "yes")
+    monkeypatch.setattr(logging, "made_here", 1, raising=False)
+    with caplog.at_level(logging.INFO, "mine"):
+        logging.getLogger("mine").info("from %s", tfmagic.current_task().name)
+    assert caplog.messages == [f"from {tfmagic.current_task().name}"]
+    print("printed")
+    with capsys.disabled():
+        print("not captured")
+    assert capsys.readouterr().out == "printed\\n"
+    warnings.warn("recorded here", UserWarning)
+    assert [str(warning.message) for warning in recwarn] == ["recorded here"]
+
+
+def test_nothing_of_them_is_left_on_the_task():
+    assert "SET_ON_TASK" not in os.environ and not hasattr(logging, "made_here")
+    assert not [each for each in logging.getLogger().handlers if "pytest" in type(each).__module__]
+    assert "pytest" not in type(__import__("sys").stdout).__module__
+
+
+class OfMine(UserWarning):
+    pass
+
+
+def test_that_warns():
+    warnings.warn("seen on all", OfMine)
+    if tfmagic.current_task().index:
+        warnings.warn("seen on one")
+
+
+@pytest.mark.filterwarnings("ignore:not to be seen")
+def test_filters_of_pytest_hold_there():
+    warnings.warn("not to be seen")
+    with pytest.warns(UserWarning, match="expected"):
+        warnings.warn("expected")
+
+
+def test_a_task_skips():
+    if tfmagic.current_task().index:
+        pytest.importorskip("no_such_module")
+    tfmagic.barrier()
+
+
+def test_a_task_expects_a_failure():
+    if not tfmagic.current_task().index:
+        pytest.xfail("not yet")
+
+
+@pytest.mark.xfail(raises=ZeroDivisionError, strict=True)
+def test_a_marked_failure():
+    1 / tfmagic.current_task().index
+
+
+@pytest.mark.tfcluster(workers=2)
+def test_the_nearest_marker_has_no_each(tfcluster):
+    assert os.getpid() == PYTEST and len(tfcluster.tasks) == 2
+"""
+
+BAD = """
+import os
+import pathlib
+import time
+import unittest
+import warnings
+
+import pytest
+
+import tfmagic
+
+pytestmark = pytest.mark.tfcluster(workers=2, each=True)
+index = tfmagic.current_task().index if "TF_CONFIG" in os.environ else None
+BEGAN = pathlib.Path(__file__).parent / "began"
+if os.environ.get("NEVER") and index == 1:  # this task never imports this module
+    while True:
+        time.sleep(0.1)
+
+
+def test_values_of_an_assert(rate):
+    print("line of", tfmagic.current_task().name)
+    assert rate.value + tfmagic.current_task().index == 0.5
+
+
+def test_all_fail_alike():
+    raise ValueError("alike")
+
+
+def test_a_failure_counts_more_than_a_skip():
+    if tfmagic.current_task().index:
+        pytest.skip("no reason")
+    raise KeyError("a failure")
+
+
+def test_death():
+    if tfmagic.current_task().index:
+        os._exit(3)
+    tfmagic.barrier()
+
+
+@pytest.mark.tfcluster(workers=2, each=True, env={"NEVER": "1"}, timeout_s=2)
+def test_no_task_begins_before_all_are_ready():
+    BEGAN.touch()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_warning_is_an_error():
+    warnings.warn("as an error")
+
+
+def test_guard(guard):
+    pass
+
+
+class TestSelf:
+    def setup_method(self):
+        self.stream = open(os.devnull)
+
+    def teardown_method(self):
+        self.stream.close()
+
+    def test_stream(self):
+        pass
+
+
+def test_request(request):
+    pass
+
+
+def test_capfd(capfd):
+    pass
+
+
+def test_cluster(tfcluster):
+    pass
+
+
+async def test_async():
+    pass
+
+
+class OfUnittest(unittest.TestCase):
+    def test_method(self):
+        pass
+
+
+@pytest.mark.tfcluster(each=2)
+def test_each_2():
+    pass
+
+
+def test_that_returns():
+    return 5
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """The folder and the lines of one session with all of these tests."""
+    folder = tmp_path_factory.mktemp("each")
+    for name, text in {"conftest": CONFTEST, "test_good": GOOD, "test_bad": BAD}.items():
+        (folder / f"{name}.py").write_text(text)
+    words = (*WORDS, "-v", "-rsx", "--tb=short", "--rootdir", folder, "--basetemp", folder / "temp", folder)
+    with program(sys.executable, "-m", "pytest", *words, cwd=folder) as process:
+        return folder, process.communicate(timeout=HANGS_S)[0]
+
+
+def section(out, name):
+    """Return the report of one failure."""
+    return re.split(rf"\n_+ (?:ERROR at setup of )?{re.escape(name)} _+\n", out)[1].split("\n____")[0]
+
+
+def outcome(out, name):
+    return re.search(rf"::{re.escape(name)} (\w+)", out)[1]
+
+
+def test_bodies_run_on_every_task_with_their_arguments(session):
+    folder, out = session
+    assert re.search(
+        r"\n=+ \d+ failed, 12 passed, 1 skipped, 2 xfailed, \d+ warnings, \d+ errors in ", out
+    ), out[-3000:]
+    shapes = {path.name for path in folder.rglob("shape-*")}
+    assert shapes == {"shape-1-a", "shape-1-b", "shape-2-a", "shape-2-b"}
+    assert "test_good.py::test_shapes[one-a] PASSED" in out
+
+
+def test_a_skip_or_xfail_names_its_task(session):
+    _, out = session
+    assert re.search(
+        r"\nSKIPPED \[1\] test_good.py:\d+: could not import 'no_such_module'.*\(on worker-1\)", out
+    )
+    assert re.search(r"\nXFAIL test_good.py::test_a_task_expects_a_failure - not yet \(on worker-0\)", out)
+
+
+def test_warnings_of_tasks_are_those_of_the_test(session):
+    _, out = session
+    summary = out.split(" warnings summary ")[1]
+    assert re.search(r"test_good.py:\d+: OfMine: seen on all \(on worker-0, worker-1\)\n", summary)
+    assert re.search(r"test_good.py:\d+: UserWarning: seen on one \(on worker-1\)\n", summary)
+    assert "recorded here" not in summary and "not to be seen" not in summary and "expected" not in summary
+    assert re.search(
+        r"test_bad.py:\d+: PytestReturnNotNoneWarning: .*test_that_returns returned int", summary
+    )
+    assert "UserWarning: as an error" in section(out, "test_a_warning_is_an_error")
+
+
+def test_the_failure_is_that_of_the_task_with_the_values(session):
+    _, out = session
+    failed = section(out, "test_values_of_an_assert")
+    assert re.search(r"test_bad.py:\d+: in test_values_of_an_assert\n +assert rate.value", failed)
+    assert re.search(r"E +AssertionError: assert \(0.5 \+ 1\) == 0.5", failed)
+    assert re.search(r"E +raised on worker-1 \(pid", failed)
+    assert re.search(r"- Failure on worker-1 -+\n\(the same as above\)\n", failed)
+    assert "Failure on worker-0" not in failed and "tfmagic/" not in failed
+    assert re.search(r"- Captured output of worker-0 -+\nline of worker-0\n", failed)
+
+
+def test_each_failing_task_has_a_section(session):
+    _, out = session
+    alike = section(out, "test_all_fail_alike")
+    same = re.findall(r"- Failure on (worker-\d) -+\n\(the same as above\)", alike)
+    assert sorted(same) == ["worker-0", "worker-1"]
+    both = section(out, "test_a_failure_counts_more_than_a_skip")
+    assert "E   KeyError: 'a failure'" in both and "During handling" not in both
+    assert re.search(r"- Failure on worker-1 -+\nTraceback (?:.*\n)+?.*Skipped: no reason", both)
+
+
+def test_a_death_is_shown_at_the_test(session):
+    _, out = session
+    died = section(out, "test_death")
+    assert re.search(r"test_bad.py:\d+: in test_death\n", died) and "entries are hidden" not in died
+    assert "TaskDied: worker-1 exited with code 3." in died
+    assert re.search(
+        r"- Failure on worker-0 -+\nTraceback(?:.*\n)+?.*BrokenBarrierError: .*worker-1 died", died
+    )
+
+
+def test_no_task_begins_before_all_are_ready(session):
+    folder, out = session
+    late = section(out, "test_no_task_begins_before_all_are_ready")
+    assert "TaskTimeoutError: the call was not done within 2 s" in late
+    assert "Before that, worker-0 waits at the start of test_no_task_begins_before_all_are_ready" in late
+    assert not (folder / "began").exists()
+
+
+@pytest.mark.parametrize(
+    "name, problem",
+    [
+        (
+            "test_guard",
+            r"guard \(lock\) cannot travel to the tasks: a lock holds .* make such a thing in the test",
+        ),
+        ("TestSelf.test_stream", r"self\.stream \(TextIOWrapper\) cannot travel to the tasks: "),
+        ("test_request", r"its argument request acts in pytest's process alone.*; take what you need"),
+        ("test_capfd", r"its argument capfd acts in pytest's process alone.*; use capsys"),
+        ("test_cluster", r"there is no cluster to be used there; leave the argument out"),
+        ("test_async", r"an async function is not supported there; use def"),
+        ("OfUnittest.test_method", r"a TestCaseFunction runs by itself, in pytest's process; use a function"),
+    ],
+)
+def test_what_cannot_run_there_is_refused_with_the_reason(session, name, problem):
+    _, out = session
+    report = section(out, name)
+    is_named = re.search(
+        rf"^{name.rpartition('.')[2]} has each=True, so its body runs on the tasks: ", report
+    )
+    assert is_named and re.search(problem, report), report
+    assert "Traceback" not in report and "entries are hidden" not in report
+
+
+def test_each_is_true_or_false(session):
+    _, out = session
+    assert "cluster of its marker tfcluster cannot be made: each is True or False, not 2" in out
+
+
+def test_a_session_on_xdist_has_the_same_outcomes(pytester_of_each):
+    result = pytester_of_each.runpytest_subprocess(*WORDS, "-n", "2", "-k", "travel or skips or warns", "-rs")
+    result.assert_outcomes(passed=2, skipped=1, warnings=2)
+    result.stdout.fnmatch_lines(["*SKIPPED*no_such_module*(on worker-1)*"])
+
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def pytester_of_each(pytester):
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_good=GOOD)
+    return pytester
