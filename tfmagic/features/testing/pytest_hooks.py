@@ -42,8 +42,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.fixturenames.append(_CLUSTER)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Let the test have a cluster."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Let the tests have a cluster, also those that a conftest has marked."""
+    yield
+    for item in items:
+        _give_cluster(item)
+
+
+def _give_cluster(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", None)
     if names is not None and _is_for_each(item) and _CLUSTER not in names:
         item.fixturenames = [*names, _CLUSTER]  # type: ignore[attr-defined]  # the list is that of other tests, too
