@@ -160,6 +160,11 @@ def test_values_of_an_assert(rate):
     assert rate.value + tfmagic.current_task().index == 0.5
 
 
+def test_a_comparison():
+    index = tfmagic.current_task().index
+    assert {"loss": 1, "step": index} == {"loss": 1, "step": 0}
+
+
 def test_all_fail_alike():
     raise ValueError("alike")
 
@@ -293,6 +298,14 @@ def test_the_failure_is_that_of_the_task_with_the_values(session):
     assert re.search(r"- Failure on worker-1 -+\n\(the same as above\)\n", failed)
     assert "Failure on worker-0" not in failed and "tfmagic/" not in failed
     assert re.search(r"- Captured output of worker-0 -+\nline of worker-0\n", failed)
+
+
+def test_a_comparison_says_what_differs(session):
+    _, out = session
+    lines = [line.removeprefix("E").strip() for line in section(out, "test_a_comparison").splitlines()]
+    start = lines.index("Differing items:")
+    assert lines[start + 1] == "{'step': 1} != {'step': 0}" and "Common items:" not in lines
+    assert "Omitting 1 identical items, use -vv to show" in lines
 
 
 def test_each_failing_task_has_a_section(session):

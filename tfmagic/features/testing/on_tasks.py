@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tfmagic.features.testing.asserts import explained
 from tfmagic.features.testing.reports import SeenWarning
 from tfmagic.protocol import task_context
 
@@ -21,7 +22,12 @@ SEEN: list[SeenWarning] = []
 
 
 def run_body(
-    body: Callable[..., object], values: Mapping[str, Any], made: Mapping[str, str], start: str, filters: Any
+    body: Callable[..., object],
+    values: Mapping[str, Any],
+    made: Mapping[str, str],
+    start: str,
+    filters: Sequence[Any],
+    verbosity: int,
 ) -> str:
     """Call the body of a test, and return the type of what it returned, or "" for None.
 
@@ -31,8 +37,10 @@ def run_body(
         made: Its arguments that are made here: the name of each, and its key in `MAKERS`.
         start: The name of the barrier that lets no task begin before all are ready.
         filters: `warnings.filters` of pytest's process.
+        verbosity: How much an assert says, as in pytest's process.
     """
     with contextlib.ExitStack() as stack:
+        stack.enter_context(explained(verbosity))
         stack.enter_context(_watched_warnings(filters))
         arguments = {name: stack.enter_context(MAKERS[kind]()) for name, kind in made.items()}
         task_context.meet(None, start)

@@ -112,7 +112,9 @@ def _run(item: Any) -> tuple[BaseException | None, str]:
     cluster = item.funcargs[_CLUSTER]
     given = {name: item.funcargs[name] for name in _argument_names(item)}
     arguments = fixtures.sort_arguments(item.name, given)
-    what = (item.obj, arguments.values, arguments.made, f"the start of {item.name}", list(warnings.filters))
+    verbosity = item.config.get_verbosity(pytest.Config.VERBOSITY_ASSERTIONS)
+    settings = (f"the start of {item.name}", list(warnings.filters), verbosity)
+    what = (item.obj, arguments.values, arguments.made, *settings)
     try:
         types = cluster.run(on_tasks.run_body, *what, on="all")
     except CaptureError as error:
