@@ -33,6 +33,8 @@ def guard():
 GOOD = """
 import logging
 import os
+import threading
+import unittest
 import warnings
 
 import pytest
@@ -131,6 +133,38 @@ def test_a_marked_failure():
     1 / tfmagic.current_task().index
 
 
+class TestOfUnittest(unittest.TestCase):
+    made = []
+
+    @classmethod
+    def setUpClass(cls):
+        cls.made.append(os.getpid())
+
+    def setUp(self):
+        self.made.append(os.getpid())
+        self.guard = threading.Lock()  # of each task
+
+    def test_all_of_it_runs_on_the_tasks(self):
+        self.assertEqual(self.made[-2:], [os.getpid()] * 2)
+        self.assertEqual(tfmagic.current_task().type, "worker")
+        self.assertFalse(self.guard.locked())
+
+    def test_one_skips(self):
+        if tfmagic.current_task().index:
+            self.skipTest("not on this one")
+
+    @unittest.expectedFailure
+    def test_expected(self):
+        self.fail("as expected")
+
+
+@pytest.mark.tfcluster(workers=1, ps=1, chief=True, evaluator=True, each=True)
+def test_every_task_is_one_of_them(tmp_path):
+    (tmp_path / tfmagic.current_task().name).touch()
+    tfmagic.barrier()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chief-0", "evaluator-0", "ps-0", "worker-0"]
+
+
 @pytest.mark.tfcluster(workers=2)
 def test_the_nearest_marker_has_no_each(tfcluster):
     assert os.getpid() == PYTEST and len(tfcluster.tasks) == 2
@@ -223,7 +257,19 @@ async def test_async():
 
 
 class OfUnittest(unittest.TestCase):
-    def test_method(self):
+    def setup_method(self, method):
+        pass
+
+    def test_with_set_up_of_pytest(self):
+        pass
+
+
+class Failing(unittest.TestCase):
+    def test_equal(self):
+        self.assertEqual(tfmagic.current_task().index, 0)
+
+    @unittest.expectedFailure
+    def test_unexpected(self):
         pass
 
 
@@ -260,11 +306,22 @@ def outcome(out, name):
 def test_bodies_run_on_every_task_with_their_arguments(session):
     folder, out = session
     assert re.search(
-        r"\n=+ \d+ failed, 12 passed, 1 skipped, 2 xfailed, \d+ warnings, \d+ errors in ", out
+        r"\n=+ \d+ failed, 14 passed, 2 skipped, 3 xfailed, \d+ warnings, \d+ errors in ", out
     ), out[-3000:]
     shapes = {path.name for path in folder.rglob("shape-*")}
     assert shapes == {"shape-1-a", "shape-1-b", "shape-2-a", "shape-2-b"}
     assert "test_good.py::test_shapes[one-a] PASSED" in out
+
+
+def test_test_cases_of_unittest_run_there_with_their_set_up(session):
+    _, out = session
+    assert outcome(out, "test_all_of_it_runs_on_the_tasks") == "PASSED"
+    assert re.search(r"\nSKIPPED \[1\] test_good.py:\d+: not on this one \(on worker-1\)", out)
+    assert re.search(r"::test_expected - .*unittest.expectedFailure \(on worker-0, worker-1\)", out)
+    failed = section(out, "Failing.test_equal")
+    assert re.search(r"test_bad.py:\d+: in test_equal", failed) and "AssertionError: 1 != 0" in failed
+    assert "unittest/" not in failed and "tfmagic/" not in failed
+    assert "Unexpected success" in section(out, "Failing.test_unexpected")
 
 
 def test_a_skip_or_xfail_names_its_task(session):
@@ -282,7 +339,11 @@ def test_warnings_of_tasks_are_those_of_the_test(session):
     summary = out.split(" warnings summary ")[1]
     assert re.search(r"test_good.py:\d+: OfMine: seen on all \(on worker-0, worker-1\)\n", summary)
     assert re.search(r"test_good.py:\d+: UserWarning: seen on one \(on worker-1\)\n", summary)
-    assert "recorded here" not in summary and "not to be seen" not in summary and "expected" not in summary
+    assert (
+        "recorded here" not in summary
+        and "not to be seen" not in summary
+        and "UserWarning: expected" not in summary
+    )
     assert re.search(
         r"test_bad.py:\d+: PytestReturnNotNoneWarning: .*test_that_returns returned int", summary
     )
@@ -348,7 +409,7 @@ def test_no_task_begins_before_all_are_ready(session):
         ("test_capfd", r"its argument capfd acts in pytest's process alone.*; use capsys"),
         ("test_cluster", r"there is no cluster to be used there; leave the argument out"),
         ("test_async", r"an async function is not supported there; use def"),
-        ("OfUnittest.test_method", r"a TestCaseFunction runs by itself, in pytest's process; use a function"),
+        ("OfUnittest.test_with_set_up_of_pytest", r"setup_method .* would not run there; call them setUp"),
     ],
 )
 def test_what_cannot_run_there_is_refused_with_the_reason(session, name, problem):
@@ -367,7 +428,9 @@ def test_each_is_true_or_false(session):
 
 
 def test_a_session_on_xdist_has_the_same_outcomes(pytester_of_each):
-    result = pytester_of_each.runpytest_subprocess(*WORDS, "-n", "2", "-k", "travel or skips or warns", "-rs")
+    result = pytester_of_each.runpytest_subprocess(
+        *WORDS, "-n", "2", "-k", "travel or a_task_skips or warns", "-rs"
+    )
     result.assert_outcomes(passed=2, skipped=1, warnings=2)
     result.stdout.fnmatch_lines(["*SKIPPED*no_such_module*(on worker-1)*"])
 

@@ -9,6 +9,7 @@ after the body. Only this needs pytest on a task.
 
 import contextlib
 import logging
+import unittest
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from tfmagic.features.testing.asserts import explained
 from tfmagic.features.testing.reports import SeenWarning
 from tfmagic.protocol import task_context
+from tfmagic.system import own_code
 
 SEEN: list[SeenWarning] = []
 """The warnings of the body that runs, or has just ended."""
@@ -46,6 +48,29 @@ def run_body(
         task_context.meet(None, start)
         result = body(**values, **arguments)
     return "" if result is None else type(result).__name__
+
+
+def run_case(case: type[unittest.TestCase], method: str) -> None:
+    """Run a method of a test case of unittest with all that belongs to it: the body of such a test.
+
+    `TestSuite.debug` raises what went wrong, and knows no expected failures.
+    """
+    import pytest
+
+    marked = (case, getattr(case, method))
+    is_expected = any(getattr(each, "__unittest_expecting_failure__", False) for each in marked)
+    try:
+        unittest.TestSuite([case(method)]).debug()
+    except unittest.SkipTest as skip:
+        pytest.skip(str(skip))
+    except Exception as error:
+        if is_expected:
+            pytest.xfail("unittest.expectedFailure")
+        entries = own_code.entries_of(error.__traceback__)
+        users = [entry for entry in entries if "__unittest" not in entry.tb_frame.f_globals]
+        raise error.with_traceback(own_code.linked(users))  # noqa: B904 - the same
+    if is_expected:
+        raise AssertionError("Unexpected success")
 
 
 @contextlib.contextmanager

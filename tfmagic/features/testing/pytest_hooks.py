@@ -8,6 +8,7 @@
 `tfmagic.pytest_plugin` registers this in every session: it imports what needs a cluster when a test runs.
 """
 
+import functools
 import inspect
 import sys
 import traceback
@@ -16,6 +17,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.unittest import TestCaseFunction
 
 from tfmagic.features.testing import fixtures
 from tfmagic.system import own_code
@@ -52,8 +54,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
 
 def _give_cluster(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", None)
-    if names is not None and _is_for_each(item) and _CLUSTER not in names:
-        item.fixturenames = [*names, _CLUSTER]  # type: ignore[attr-defined]  # the list is that of other tests, too
+    if names is None or not _is_for_each(item):
+        return
+    if isinstance(item, TestCaseFunction):  # unittest's own preparations are made on the tasks
+        names = [name for name in names if not name.startswith("_unittest_setUpClass_fixture")]
+        item.runtest = functools.partial(_call, item)  # type: ignore[method-assign]
+    if _CLUSTER not in names:
+        names = [*names, _CLUSTER]
+    item.fixturenames = names  # type: ignore[attr-defined]  # a new list: others share the old one
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,8 +73,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _why_not(item: Any) -> tuple[str, str] | None:
     """Return why a test cannot run on tasks, and what can be done instead."""
-    if type(item) is not pytest.Function:
-        instead = "use a function or a plain class, or the fixture tfcluster without each"
+    if isinstance(item, TestCaseFunction):
+        if hasattr(item.cls, "setup_method") or hasattr(item.cls, "teardown_method"):
+            return "setup_method and teardown_method would not run there", "call them setUp and tearDown"
+    elif type(item) is not pytest.Function:
+        instead = "use a function or a class, or the fixture tfcluster without each"
         return f"a {type(item).__name__} runs by itself, in pytest's process", instead
     if inspect.iscoroutinefunction(item.obj) or inspect.isasyncgenfunction(item.obj):
         return "an async function is not supported there", "use def, and asyncio.run in the body"
@@ -88,20 +99,24 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     """Call the body on every task."""
     if not _is_for_each(pyfuncitem):
         return None
+    _call(pyfuncitem)
+    return True
+
+
+def _call(item: Any) -> None:
     from tfmagic.features.testing import kernel
 
     kernel.FEATURE.take_warnings()
     try:
-        failure, returned = _run(pyfuncitem)
+        failure, returned = _run(item)
     finally:
         for seen, tasks in kernel.FEATURE.take_warnings().items():
             _warn(seen, sorted(tasks))
     if failure is not None:
         raise failure
     if returned:
-        text = f"Test functions should return None, but {pyfuncitem.nodeid} returned {returned} on a task."
-        pyfuncitem.warn(pytest.PytestReturnNotNoneWarning(text))
-    return True
+        text = f"Test functions should return None, but {item.nodeid} returned {returned} on a task."
+        item.warn(pytest.PytestReturnNotNoneWarning(text))
 
 
 def _run(item: Any) -> tuple[BaseException | None, str]:
@@ -114,16 +129,20 @@ def _run(item: Any) -> tuple[BaseException | None, str]:
     arguments = fixtures.sort_arguments(item.name, given)
     verbosity = item.config.get_verbosity(pytest.Config.VERBOSITY_ASSERTIONS)
     settings = (f"the start of {item.name}", list(warnings.filters), verbosity)
-    what = (item.obj, arguments.values, arguments.made, *settings)
+    body = item.obj
+    if isinstance(item, TestCaseFunction):
+        body = functools.partial(on_tasks.run_case, item.cls, item.name)
+    what = (body, arguments.values, arguments.made, *settings)
     try:
         types = cluster.run(on_tasks.run_body, *what, on="all")
     except CaptureError as error:
         if hasattr(error, "failures"):  # of a task
             return _placed(error, item), ""
         main = vars(sys.modules["__main__"])
-        culprit = fixtures.find_culprit(item.name, item.obj, arguments.values, main)
+        culprit = fixtures.find_culprit(item.name, body, arguments.values, main)
         return (pytest.fail.Exception(culprit, pytrace=False) if culprit else error), ""
     except _OUTCOMES as outcome:
+        vars(outcome)["_use_item_location"] = isinstance(item, TestCaseFunction)  # as pytest's own skip of it
         return _choose_outcome(outcome, cluster), ""
     except BaseException as error:
         return _placed(error, item), ""
@@ -137,7 +156,7 @@ def _choose_outcome(outcome: Any, cluster: "Cluster") -> BaseException:
         if record.root and not isinstance(failed := failures[name], _OUTCOMES):
             failed.failures = failures  # type: ignore[attr-defined]  # as that of the root cause
             return failed
-    names = [name for name, error in failures.items() if isinstance(error, _OUTCOMES)]
+    names = sorted(name for name, error in failures.items() if isinstance(error, _OUTCOMES))
     outcome.msg = f"{outcome.msg} (on {', '.join(names)})"
     return outcome
 
