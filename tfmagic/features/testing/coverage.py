@@ -74,12 +74,16 @@ def add(report: TaskReport) -> None:
 
 
 class Measurement:
-    """The measurement of a task, from the beginning of a cell to its end."""
+    """The measurement of a task, from the beginning of a cell to its end.
+
+    Attributes:
+        runs: Whether something is measured.
+    """
 
     def __init__(self) -> None:
         self._measure: Measure | None = None
         self._coverage: Any = None
-        self._runs = False
+        self.runs = False
 
     def start(self, measure: Measure) -> None:
         """Measure the code that runs from now on. Do nothing on a host without coverage.py."""
@@ -98,13 +102,13 @@ class Measurement:
             self._coverage.set_option("run:disable_warnings", list(_QUIET))
             self._measure = measure
         self._coverage.start()
-        self._runs = True
+        self.runs = True
 
     def stop(self) -> TaskReport:
         """Stop, and return what was run."""
-        if not self._runs:
+        if not self.runs:
             return TaskReport()
-        self._runs = False
+        self.runs = False
         self._coverage.stop()
         data = self._coverage.get_data()
         has_arcs = bool(data.has_arcs())

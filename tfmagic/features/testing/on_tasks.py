@@ -1,14 +1,13 @@
 """Run the body of a test on a task: the function that pytest's process calls on every task.
 
-    pytest's process ══ run_body ══→ start barrier → filters of warnings → fixtures of the task → the body
-                                                       └─→ SEEN: the warnings, which `task.py` reports
+    pytest's process ══ run_body ══→ filters of warnings → fixtures of the task → start barrier → the body
+                                       └─→ SEEN: the warnings, which `task.py` reports
 
 A fixture that acts in its process (`monkeypatch`, `caplog`, `capsys`, `recwarn`) is made here, and ended
 after the body. Only this needs pytest on a task.
 """
 
 import contextlib
-import logging
 import unittest
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -123,7 +122,7 @@ def _caplog() -> Iterator[Any]:
     stash[of_pytest.caplog_records_key] = {"call": handler.records}
     item: Any = SimpleNamespace(stash=stash)  # all that the fixture reads of a test
     fixture = pytest.LogCaptureFixture(item, _ispytest=True)
-    with of_pytest.catching_logs(handler, level=logging.NOTSET or None):
+    with of_pytest.catching_logs(handler):
         try:
             yield fixture
         finally:
@@ -143,8 +142,8 @@ def _capsys() -> Iterator[Any]:
             finally:
                 self._resume()
 
-    nobody: Any = None  # asks for it: `disabled` alone would
-    fixture = Captured(capture.SysCapture, nobody, _ispytest=True)
+    request: Any = None  # only pytest's `disabled` reads it
+    fixture = Captured(capture.SysCapture, request, _ispytest=True)
     fixture._start()
     try:
         yield fixture

@@ -10,6 +10,7 @@ Mistakes are an `AssertionError`, so this needs no pytest.
 """
 
 import re
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -45,7 +46,7 @@ class raises_on(Generic[E]):  # noqa: N801 - as `pytest.raises`
     value: E | None
 
     def __init__(
-        self, task: str | list[str], expected: type[E] | tuple[type[E], ...], match: str | None = None
+        self, task: str | Sequence[str], expected: type[E] | tuple[type[E], ...], match: str | None = None
     ):
         classes = expected if isinstance(expected, tuple) else (expected,)
         if not classes or not all(isinstance(c, type) and issubclass(c, BaseException) for c in classes):

@@ -4,11 +4,9 @@ from msgspec.structs import replace
 
 from tfmagic.features.testing import on_tasks
 from tfmagic.features.testing.coverage import Measurement
-from tfmagic.features.testing.reports import NAME, TaskReport, decode_measure, encode
+from tfmagic.features.testing.reports import NAME, decode_measure, encode
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.task.cell_parts import Attempt, CellPart
-
-_NOTHING = TaskReport()
 
 
 class TestReports(CellPart):
@@ -24,11 +22,9 @@ class TestReports(CellPart):
 
     def end(self, cell: RunCell, attempt: Attempt) -> None:
         """Report, if there is something."""
-        report = self._measurement.stop()
-        if on_tasks.SEEN:
-            report = replace(report, warnings=tuple(on_tasks.SEEN))
+        if self._measurement.runs or on_tasks.SEEN:
+            report = replace(self._measurement.stop(), warnings=tuple(on_tasks.SEEN))
             on_tasks.SEEN.clear()
-        if report != _NOTHING:
             attempt.extras[NAME] = encode(report)
 
 
