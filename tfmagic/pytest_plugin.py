@@ -8,7 +8,7 @@
                                             xdist have one import for all (`tfmagic.backends.templates`)
     set-up: marker → ClusterRequest → ClusterLease → a running cluster
     failure: a section of the report for each task
-    each=True: the body of the test runs on every task (hooks of a feature, which `pytest_configure` registers)
+    each=True: the body of the test runs on every task, by the hooks of a feature
     tear-down: running calls are interrupted; the cluster is stopped, or kept for the tests that share it
 
 The marker names both the shape and the scope, so that one line is enough for a test, class or module. The
