@@ -31,6 +31,7 @@ def guard():
 """
 
 GOOD = """
+import contextlib
 import logging
 import os
 import threading
@@ -68,6 +69,15 @@ def test_values_travel_and_tasks_meet(rate, pid_of_pytest, tmp_path):
 def test_shapes(word, tmp_path):
     # PATH-0, PATH-1: pytest names the folder after the parameters
     (tmp_path.parent.parent / f"shape-{tfmagic.current_task().num_tasks}-{word}").touch()
+
+
+@pytest.mark.parametrize(
+    "context, value",
+    [(pytest.raises(ZeroDivisionError), 0), (contextlib.nullcontext(), 2)],
+)
+def test_objects_of_pytest_as_parameters(context, value):
+    with context:
+        assert 1 / value == pytest.approx(1 / value)
 
 
 class TestOfAClass:
@@ -178,6 +188,7 @@ import unittest
 import warnings
 
 import pytest
+from hypothesis import given, strategies
 
 import tfmagic
 
@@ -273,6 +284,11 @@ class Failing(unittest.TestCase):
         pass
 
 
+@given(strategies.integers())
+def test_given(n):
+    pass
+
+
 @pytest.mark.tfcluster(each=2)
 def test_each_2():
     pass
@@ -306,7 +322,7 @@ def outcome(out, name):
 def test_bodies_run_on_every_task_with_their_arguments(session):
     folder, out = session
     assert re.search(
-        r"\n=+ \d+ failed, 14 passed, 2 skipped, 3 xfailed, \d+ warnings, \d+ errors in ", out
+        r"\n=+ \d+ failed, 16 passed, 2 skipped, 3 xfailed, \d+ warnings, \d+ errors in ", out
     ), out[-3000:]
     shapes = {path.name for path in folder.rglob("shape-*")}
     assert shapes == {"shape-1-a", "shape-1-b", "shape-2-a", "shape-2-b"}
@@ -408,6 +424,7 @@ def test_no_task_begins_before_all_are_ready(session):
         ("test_request", r"its argument request acts in pytest's process alone.*; take what you need"),
         ("test_capfd", r"its argument capfd acts in pytest's process alone.*; use capsys"),
         ("test_cluster", r"there is no cluster to be used there; leave the argument out"),
+        ("test_given", r"hypothesis would draw other examples on each task; let the test use"),
         ("test_async", r"an async function is not supported there; use def"),
         ("OfUnittest.test_with_set_up_of_pytest", r"setup_method .* would not run there; call them setUp"),
     ],

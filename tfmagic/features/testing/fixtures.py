@@ -10,10 +10,17 @@ from typing import Any
 
 import pytest
 
-_MADE_THERE = {
+_MADE_THERE: Mapping[type, str] = {
     pytest.MonkeyPatch: "monkeypatch",
     pytest.LogCaptureFixture: "caplog",
     pytest.WarningsRecorder: "recwarn",
+}
+_MODULES = {  # of the objects that fixtures of pytest return; other objects of pytest can be parameters
+    f"_pytest.{name}"
+    for name in (
+        *("fixtures", "capture", "config", "cacheprovider", "tmpdir", "junitxml", "legacypath", "pytester"),
+        "subtests",
+    )
 }
 _INSTEAD = {
     "request": "take what you need of it in a fixture of yours, and use that fixture's value",
@@ -51,7 +58,7 @@ def sort_arguments(test: str, given: Mapping[str, Any]) -> Arguments:
     for name, value in given.items():
         if kind := _made_there(value):
             found.made[name] = kind
-        elif _belongs_to_pytest(value):
+        elif _acts_here(value):
             instead = _INSTEAD.get(name, "leave it out, or use it in a fixture of yours")
             problem = f"its argument {name} acts in pytest's process alone, and would do nothing there"
             raise pytest.fail.Exception(refusal(test, problem, instead), pytrace=False)
@@ -87,10 +94,10 @@ def _made_there(value: object) -> str:
     if isinstance(value, pytest.CaptureFixture):
         is_plain = value.captureclass.__name__ == "SysCapture" and not getattr(value, "_config", None)
         return "capsys" if is_plain else ""
-    return next((name for kind, name in _MADE_THERE.items() if isinstance(value, kind)), "")
+    return _MADE_THERE.get(type(value), "")
 
 
-def _belongs_to_pytest(value: object) -> bool:
-    """Check whether a value is an object or a function of pytest's own."""
+def _acts_here(value: object) -> bool:
+    """Check whether a value is that of a fixture of pytest, which acts in its process."""
     owner = value if callable(value) and hasattr(value, "__qualname__") else type(value)
-    return str(getattr(owner, "__module__", "")).startswith("_pytest.")
+    return getattr(owner, "__module__", "") in _MODULES

@@ -81,6 +81,11 @@ def _why_not(item: Any) -> tuple[str, str] | None:
         return f"a {type(item).__name__} runs by itself, in pytest's process", instead
     if inspect.iscoroutinefunction(item.obj) or inspect.isasyncgenfunction(item.obj):
         return "an async function is not supported there", "use def, and asyncio.run in the body"
+    if getattr(item.obj, "is_hypothesis_test", False):
+        instead = (
+            "let the test use the fixture tfcluster without each, and call tfcluster.run for each example"
+        )
+        return "hypothesis would draw other examples on each task", instead
     if _CLUSTER in _argument_names(item):
         instead = "leave the argument out (tfmagic.current_task() tells the task), or leave each=True out"
         return "there is no cluster to be used there", instead
