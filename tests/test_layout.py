@@ -25,7 +25,8 @@ BELOW = (
 )
 """What types the results and functions that users see: `clusters` has it as bases."""
 ON_TOP = (
-    "course",  # the door of the feature
+    "course",  # the doors of features
+    "testing",
     "features.doctor",
     "features.comparison.ways",
     "features.report",
@@ -35,6 +36,7 @@ ON_TOP = (
     "features.pictures.lines",
     "features.pictures.pages",
     "features.pictures.shell",
+    "features.testing.pytest_hooks",
 )
 """Features that use the ways in: `Cluster`, options of lines, the command line."""
 MAY_IMPORT = {  # exactly: remove an entry when the package no longer imports it

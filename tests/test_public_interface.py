@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FILE = Path(__file__).with_name("public_interface.txt")
-MODULES = ("tfmagic", "tfmagic.hdf5", "tfmagic.logdir", "tfmagic.multi_process_runner", "tfmagic.tfrecord")
+MODULES = (
+    *("tfmagic", "tfmagic.hdf5", "tfmagic.logdir", "tfmagic.multi_process_runner", "tfmagic.testing"),
+    "tfmagic.tfrecord",
+)
 
 
 def lines() -> Iterator[str]:

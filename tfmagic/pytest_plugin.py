@@ -8,6 +8,7 @@
                                             xdist have one import for all (`tfmagic.backends.templates`)
     set-up: marker → ClusterRequest → ClusterLease → a running cluster
     failure: a section of the report for each task
+    each=True: the body of the test runs on every task, by the hooks of a feature
     tear-down: running calls are interrupted; the cluster is stopped, or kept for the tests that share it
 
 The marker names both the shape and the scope, so that one line is enough for a test, class or module. The
@@ -28,15 +29,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfmagic.system import features
+
 if TYPE_CHECKING:
     from tfmagic.backends.launcher_client import LauncherProcess
     from tfmagic.clusters.cluster import Cluster
     from tfmagic.frontends.cluster_lease import ClusterLease, ClusterRequest
 
 _MARKER = (
-    "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', **more): the cluster of the "
-    "fixture tfcluster, with the arguments of tfmagic.Cluster; scope is function, class, module or session: "
-    "the tests there that want the same cluster share it, one after the other"
+    "tfcluster(workers=2, ps=0, chief=False, evaluator=False, scope='function', each=False, **more): the "
+    "cluster of the fixture tfcluster, with the arguments of tfmagic.Cluster; scope is function, class, "
+    "module or session: the tests there that want the same cluster share it, one after the other; each=True "
+    "runs the body of the test on every task"
 )
 _CLIENT = "tfmagic.backends.launcher_client"
 _NAMES = ("tfmagic", "tfmagic.pytest_plugin")  # as an entry point, and with -p or pytest_plugins
@@ -66,6 +70,8 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    for hooks in features.halves("pytest_hooks"):
+        config.pluginmanager.register(hooks)
     _timeout_s(config)
     _keep_warm_s(config)
     client = sys.modules.get(_CLIENT)

@@ -7,7 +7,8 @@
                                      ├─→ NAME/pages.py, shell.py: commands of the program ``tfmagic``
                                      ├─→ NAME/steps.py: STEPS, which messages propose
                                      ├─→ NAME/figures.py: open_figures, of `tfmagic.views.figures`
-                                     └─→ NAME/recorded.py: FIELD, of `tfmagic.runs.feature_fields`
+                                     ├─→ NAME/recorded.py: FIELD, of `tfmagic.runs.feature_fields`
+                                     └─→ NAME/pytest_hooks.py: a plugin of pytest
     Cluster ── bases ──→ its methods: a base class
     tfmagic, TaskResults ── names ──→ its functions and attributes
 
@@ -35,4 +36,5 @@ NAMES = (
     "report",
     "course",
     "metrics",
+    "testing",
 )

@@ -77,6 +77,8 @@ def read_request(
         wanted["workers"] = param
     elif param is not None:
         raise TypeError(f"a parameter is a number of workers, or a dict of arguments, not {param!r}")
+    if type(each := wanted.pop("each", False)) is not bool:  # it is for a feature
+        raise ValueError(f"each is True or False, not {each!r}")
     scope = wanted.pop("scope", "function")
     if scope not in SCOPES:
         raise ValueError(f"scope is one of {', '.join(SCOPES)}, not {scope!r}")

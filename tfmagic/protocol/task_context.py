@@ -40,7 +40,7 @@ class TaskContext:
         return sum(map(len, self.cluster_spec.values()))
 
 
-Barrier = Callable[[float | None], int]  # seconds to wait → the number of tasks that came before this one
+Barrier = Callable[..., int]  # seconds to wait, its name or none → the number of tasks that came before
 
 BARRIER = "barrier"  # the name of `barrier` among those of the same tasks
 TRAINERS_BARRIER = "restore of checkpoints"  # that of `meet_trainers`
@@ -156,13 +156,13 @@ def barrier(timeout: float | None = None) -> None:
     meet(timeout)
 
 
-def meet(timeout: float | None = None) -> int:
-    """Wait as `barrier`, and return how many tasks came before this one."""
+def meet(timeout: float | None = None, name: str = BARRIER) -> int:
+    """Wait as `barrier`, and return how many tasks came before this one. Messages show the barrier's name."""
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
         raise TypeError(f"a barrier's timeout is a number of seconds or None, not {timeout!r}")
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"a barrier's timeout is 0 seconds or more, not {timeout}")
-    return _services.barrier(timeout)
+    return _services.barrier(timeout) if name == BARRIER else _services.barrier(timeout, name)
 
 
 def meet_trainers() -> None:

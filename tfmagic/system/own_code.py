@@ -123,4 +123,5 @@ def users_lines(dump: str) -> list[str]:
 
 def files_on_tasks() -> frozenset[str]:
     """Return the files whose frames lead to the user's code on a task."""
-    return frozenset({str(path) for path in Path(OUR_FOLDER, "task").rglob("*.py")} | {"<string>"})
+    found = (*Path(OUR_FOLDER, "task").rglob("*.py"), *Path(OUR_FOLDER, "features").glob("*/on_tasks.py"))
+    return frozenset({*map(str, found), "<string>"})

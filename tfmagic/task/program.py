@@ -226,7 +226,7 @@ class TaskProgram:
         cluster, task = json.loads(given)["cluster"], self.boot.task
         me = task_context.TaskContext(task.type, task.index, cluster, task == self.boot.leader)
         services = task_context.TaskServices(
-            lambda timeout: self._meet(task_context.BARRIER, self.cell.tasks, timeout),
+            lambda timeout, name=task_context.BARRIER: self._meet(name, self.cell.tasks, timeout),
             lambda timeout: self._meet(task_context.TRAINERS_BARRIER, self._trainers(), timeout),
             self.scratch,
             self._send_socket,
