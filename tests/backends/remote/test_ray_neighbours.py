@@ -1,12 +1,12 @@
 """What others see of a cluster on real Ray nodes, and what stays of it for them."""
 
+import contextlib
 import json
 import re
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -33,6 +33,29 @@ jobs = [(dict(job.config.metadata), job.entrypoint) for job in known if not job.
 free = ray.available_resources().get("CPU", 0)
 ids = {node["NodeManagerAddress"]: node["NodeID"] for node in ray.nodes()}
 print(json.dumps([actors, groups, jobs, free, ids]))
+"""
+VIEW_OF_AUTOSCALER = """
+import json, sys
+from ray.autoscaler.v2.sdk import get_cluster_status
+status = get_cluster_status(sys.argv[1])
+nodes = [*status.active_nodes, *status.idle_nodes]
+print(json.dumps({node.ip_address: node.node_status for node in nodes}))
+"""
+SECOND = """
+import sys, tfmagic
+with tfmagic.Cluster(workers=1, backend="ray", address=sys.argv[1]) as cluster:
+    print(cluster.run_folder, flush=True)
+    input()
+"""
+OTHER = """
+import sys, ray
+from ray.util.placement_group import placement_group
+ray.init(sys.argv[1], log_to_driver=False)
+group = placement_group([{"CPU": 1}], name="of another user")
+print("asked", flush=True)
+ray.get(group.ready())
+print("placed", flush=True)
+input()
 """
 NO_AGENT = "import sys, time\nif any('default_worker' in word for word in sys.orig_argv): time.sleep(600)"
 DRAIN = ("-m", "ray.scripts.scripts", "drain-node", "--reason", "DRAIN_NODE_REASON_PREEMPTION")
@@ -70,6 +93,42 @@ def test_others_see_whose_agents_places_and_job_they_are(nodes):
     ((metadata, entrypoint),) = (job for job in jobs if job[0].get("user"))
     assert metadata["name"] == f"tfmagic:{run}"
     assert "ray_driver" in entrypoint and len(entrypoint) < 250, entrypoint
+
+
+def program(source, nodes):
+    words = [sys.executable, "-c", source, nodes.address]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def seen_by_autoscaler(nodes):
+    """Return the state of each node for an autoscaler, which gives idle ones back."""
+    done = subprocess.run(
+        [sys.executable, "-c", VIEW_OF_AUTOSCALER, nodes.address], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]).values())
+
+
+def test_two_notebooks_and_another_user_share_a_cluster(nodes):
+    with contextlib.ExitStack() as programs:
+        with tfmagic.Cluster(workers=1, backend="ray", address=nodes.address) as first:
+            second = programs.enter_context(program(SECOND, nodes))
+            programs.callback(second.kill)
+            runs = sorted((str(first.run_folder), second.stdout.readline().strip()))
+            other = programs.enter_context(program(OTHER, nodes))
+            programs.callback(other.kill)
+            assert other.stdout.readline() == "asked\n"
+            actors, groups, *_ = looked_at(nodes)
+            assert [actor.partition("@")[0] for actor in actors] == [f"tfmagic:{run}" for run in runs]
+            assert sorted(groups) == [f"tfmagic:{run}" for run in runs], "the other one waits for room"
+            assert seen_by_autoscaler(nodes) == {"RUNNING"}
+        assert other.stdout.readline() == "placed\n", "an agent that waits holds no room"
+        for each in (other, second):
+            each.communicate("\n")
+            assert each.returncode == 0
+        assert seen_by_autoscaler(nodes) == {"RUNNING", "IDLE"}, "one node has the agent that waits"
+        driver_client.close_idle()
+        wait_until(lambda: seen_by_autoscaler(nodes) == {"IDLE"}, 30)
 
 
 def test_agents_wait_for_the_next_cluster_as_long_as_they_are_told_and_no_longer(nodes):
@@ -170,7 +229,7 @@ def test_a_node_that_is_lost_while_its_agent_starts_costs_no_start(tmp_path, cap
 
 
 # The memory is that of the whole machine: other tests beside these could use up what they leave free.
-@contextmanager
+@contextlib.contextmanager
 def watched_memory(more_bytes):
     """Yield a node on which Ray ends processes as soon as so much more memory is in use than now."""
     memory = psutil.virtual_memory()
