@@ -30,6 +30,7 @@ class Span:
     what: str = ""
     whom: tuple[str, ...] = ()
     text: str = ""  #: One sentence.
+    where: str = ""  #: The line, with its code where it is one of the cell.
 
     @property
     def seconds(self) -> float:
@@ -95,12 +96,13 @@ class NoRecords(Exception):
 
 def build(
     records: Sequence[Record], name: str, *, until: float, prompt: int | None = None, whole: bool = False,
-    note: str = "",
+    note: str = "", most: int | None = MOST_SPANS,
 ) -> Timeline:  # fmt: skip
     """Return the timeline of the last cell, of the cell with this prompt, or of the whole run.
 
     That of a script is always whole, since each of its tasks makes a call of its own. Records without an end
-    last `until` now, or until the kernel was last seen alive. Raise NoRecords if there is no such cell.
+    last `until` now, or until the kernel was last seen alive. With more than `most` spans, short ones are
+    joined. Raise NoRecords if there is no such cell.
     """
     cells = [record for record in records if isinstance(record, CellBegan)]
     calls = {cell.tasks for cell in cells}
@@ -110,7 +112,7 @@ def build(
             raise NoRecords(f"{name} has no records of what its tasks did")
         begin = records[0].t
         tasks = {r.task for r in records if isinstance(r, Change)} | {t for r in cells for t in r.tasks}
-        return _cut(records, f"{name}: the whole run", begin, max(until, records[-1].t), tasks, note)
+        return _cut(records, f"{name}: the whole run", begin, max(until, records[-1].t), tasks, note, most)
     chosen = [cell for cell in cells if prompt in (None, cell.prompt)]
     if not chosen:
         what = f"cell [{prompt}]" if prompt is not None else "a cell"
@@ -118,12 +120,13 @@ def build(
     cell = chosen[-1]
     ended = [record for record in records if isinstance(record, CellEnded) and record.cell == cell.cell]
     end = ended[-1].t if ended else max(until, cell.t)
-    title = f"{name}: {_name_of(cell)} on {_count(cell.tasks)}, {duration(end - cell.t)}"
+    title = f"{name}: {name_of(cell)} on {_count(cell.tasks)}, {duration(end - cell.t)}"
     title += "" if ended else ", not ended"
-    return _cut(records, title, cell.t, end, set(cell.tasks), note, cell)
+    return _cut(records, title, cell.t, end, set(cell.tasks), note, most, cell)
 
 
-def _name_of(cell: CellBegan) -> str:
+def name_of(cell: CellBegan) -> str:
+    """Name a cell by its number in the notebook, else by that in the run."""
     kind = "cell" if cell.source else "call"
     return f"{kind} [{cell.prompt}]" if cell.prompt else f"{kind} {cell.cell}"
 
@@ -139,6 +142,7 @@ def _cut(
     end: float,
     tasks: set[str],
     note: str,
+    most: int | None,
     only: CellBegan | None = None,
 ) -> Timeline:
     end = max(end, begin + _SHORTEST_S)
@@ -153,10 +157,11 @@ def _cut(
         Lane(task, tuple(_spans(changes_of(records, task, cells, ends), begin, end, cells)))
         for task in sorted(involved, key=_order)
     )
-    bars = tuple((max(cell.t - begin, 0.0), _name_of(cell)) for cell in shown)
+    bars = tuple((max(cell.t - begin, 0.0), name_of(cell)) for cell in shown)
     until = end - begin + _AFTER_S
     events = tuple(e for e in _events(records, involved, ends, begin) if 0 <= e.at <= until)
-    return coarsen(Timeline(title, begin, end - begin, lanes, events, bars, note), MOST_SPANS)
+    timeline = Timeline(title, begin, end - begin, lanes, events, bars, note)
+    return timeline if most is None else coarsen(timeline, most)
 
 
 def _order(task: str) -> tuple[int, int]:
@@ -204,7 +209,8 @@ def _spans(changes: Sequence[Change], begin: float, end: float, cells: dict[int,
             change.file.rpartition("/")[2],
             change.what,
             change.whom,
-            _sentence(change, cells),
+            _sentence(change, where := _where(change, cells)),
+            where,
         )
         if spans and _looks_like(spans[-1], span):
             spans[-1] = replace(spans[-1], end=span.end)
@@ -229,14 +235,19 @@ def _looks_like(one: Span, other: Span) -> bool:
     return replace(one, begin=0.0, end=0.0) == replace(other, begin=0.0, end=0.0)
 
 
-def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:
+def _where(change: Change, cells: dict[int, CellBegan]) -> str:
+    """Return the line at which the task is, "" if that is not known."""
+    if not change.line:
+        return ""
+    where = f"line {change.line}" + (f" of {change.file.rpartition('/')[2]}" if change.file else "")
+    source = cells[change.cell].source.split("\n") if change.cell in cells else []
+    if not change.file and 0 < change.line <= len(source):
+        where += f": {source[change.line - 1].strip()[:80]}"
+    return where
+
+
+def _sentence(change: Change, where: str) -> str:
     """Describe what the task does, with the line of the cell."""
-    where = ""
-    if change.line:
-        where = f"line {change.line}" + (f" of {change.file.rpartition('/')[2]}" if change.file else "")
-        source = cells[change.cell].source.split("\n") if change.cell in cells else []
-        if not change.file and 0 < change.line <= len(source):
-            where += f": {source[change.line - 1].strip()[:80]}"
     what = change.doing
     if change.whom:
         more = f" and {len(change.whom) - 4} more" if len(change.whom) > 4 else ""

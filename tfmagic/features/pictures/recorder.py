@@ -202,7 +202,7 @@ def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -
         if task not in found:
             note = _note_on(seen.death, is_idle=True) if seen.death else ""
             doing = _BETWEEN_CELLS.get(seen.phase, Doing(seen.phase.value))
-            found[task] = Change(at, task.name, doing, seen.attempt, note=note)
+            found[task] = Change(at, task.name, doing, seen.attempt, note=note, pid=seen.pid)
     return found
 
 

@@ -66,6 +66,7 @@ class Change(_Record, frozen=True, tag="task"):
     what: str = ""  #: The barrier or the call in which it waits.
     whom: tuple[str, ...] = ()  #: The tasks for which it waits.
     note: str = ""
+    pid: int = 0  #: Of its process; 0 in a cell, where it is that of the last change before.
 
 
 class Mark(_Record, frozen=True, tag="mark"):

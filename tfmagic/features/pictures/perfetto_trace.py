@@ -1,0 +1,310 @@
+"""From a timeline to events of Chrome's JSON trace format, which Perfetto reads. Pure functions.
+
+    process   the notebook, and each task
+    track     cells, state and line: slices; what happened in an instant is on the track of states
+    flow      from a task that others wait for, as it arrives, to each of them, as it goes on
+    counter   what features have recorded over time
+
+Times are in microseconds since the beginning of the timeline. The numbers of processes and threads in the
+trace are our own: a task can have had several processes, and pids of several hosts can be equal. The format:
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfmagic.features.pictures.lanes import Lane, Span, Timeline, name_of
+from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, Change, Record, TaskPart
+from tfmagic.runs.doing import Doing
+from tfmagic.views.scene import shortened
+
+_MOST_SOURCES = 4  # of the arrows to a task: where more were missing at the last look, none is drawn
+_ARRIVAL_S = 1e-6  # the length of the slices at the ends of an arrow
+_ROUNDING_S = 2e-3  # records have milliseconds
+_NAME_CHARACTERS = 120
+_TRACKS = 100  # numbers of threads that a process has in the trace
+_STATE, _LINE, _CELLS = 1, 2, 10  # of these numbers; cells that overlap have several
+_INTERRUPTED = "interrupted"  # how a part of a cell can have ended, besides what a `Doing` says
+_STARTS = (Doing.PLANNED, Doing.STARTING)
+_IN_CELL = (Doing.RUNNING, Doing.WAITING, Doing.INPUT, Doing.STALLED, Doing.PAUSED)
+Event = dict[str, Any]
+
+
+class Point(NamedTuple):
+    """A value of a counter of a task; `at` is in seconds since the epoch."""
+
+    at: float
+    task: str
+    name: str
+    value: float
+
+
+class Slice(NamedTuple):
+    """A piece of a track; times are in seconds since the beginning of the timeline."""
+
+    begin: float
+    end: float
+    name: str
+    more: Mapping[str, Any]
+
+
+class Arrival(NamedTuple):
+    """A task comes to where others wait for it, and they go on."""
+
+    at: float
+    source: str
+    what: str  #: The barrier or the call in which they waited.
+
+
+def events_of(
+    timeline: Timeline, records: Sequence[Record], names: Mapping[str, str], points: Iterable[Point]
+) -> list[Event]:
+    """Return the events of a trace.
+
+    Args:
+        names: The process of each task, and under "" that of the notebook, such as ``pid 4242, host``.
+        points: Of counters; those before or after the timeline are left out.
+    """
+    numbers = {task: place for place, task in enumerate(["", *(lane.task for lane in timeline.lanes)], 1)}
+    found: list[Event] = []
+    for task, number in numbers.items():
+        called = f"{task or 'notebook'} ({names[task]})" if names.get(task) else task or "notebook"
+        found.append(_meta("process_name", number, {"name": called}))
+        found.append(_meta("process_sort_index", number, {"sort_index": number}))
+    pids, failures = _pids_of(records), _failures_of(timeline, records)
+    for task, slices in _cells_of(timeline, records).items():
+        for place, track in enumerate(_without_overlaps(slices)):
+            found += _track(numbers[task], _CELLS + place, "cells", "cell", track)
+    for lane in timeline.lanes:
+        number = numbers[lane.task]
+        found += _track(number, _STATE, "state", "state", _states_of(lane, pids, failures.get(lane.task, ())))
+        found += _track(number, _LINE, "line", "line", _lines_of(lane))
+    for happened in timeline.events:
+        place = _place(numbers[happened.task], _STATE if happened.task else _CELLS)
+        name = shortened(happened.text, _NAME_CHARACTERS)
+        found.append(
+            {"ph": "i", "s": "t", "name": name, "cat": happened.sign, "ts": _us(happened.at)} | place
+        )
+    found += _flows(arrivals_of(timeline, records), numbers)
+    found += _counters(timeline, points, numbers)
+    return found
+
+
+# ---- the format -------------------------------------------------------------------------------------
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1e6)
+
+
+def _place(number: int, track: int) -> Event:
+    return {"pid": number, "tid": number * _TRACKS + track}
+
+
+def _meta(name: str, number: int, args: Event, track: int = 0) -> Event:
+    return {"ph": "M", "name": name, "args": args, "pid": number, "tid": number * _TRACKS + track}
+
+
+def _slice(piece: Slice, category: str, place: Event) -> Event:
+    at, until = _us(piece.begin), _us(piece.end)
+    named = {"ph": "X", "name": shortened(piece.name, _NAME_CHARACTERS), "cat": category}
+    return {**named, "ts": at, "dur": until - at, **place, "args": dict(piece.more)}
+
+
+def _track(number: int, track: int, name: str, category: str, slices: Sequence[Slice]) -> Iterator[Event]:
+    if slices:
+        yield _meta("thread_name", number, {"name": name}, track)
+        yield _meta("thread_sort_index", number, {"sort_index": track}, track)
+    for piece in slices:
+        yield _slice(piece, category, _place(number, track))
+
+
+def _flows(arrivals: Mapping[Arrival, Sequence[str]], numbers: Mapping[str, int]) -> Iterator[Event]:
+    """Yield arrows from each arrival to those who go on; a short slice at either end is what they bind to."""
+    count = 0
+    goes_on: set[tuple[float, str]] = set()  # a task can have waited for several
+    for (at, source, what), waiters in arrivals.items():
+        begin, here = at - _ARRIVAL_S, _place(numbers[source], _STATE)
+        yield _slice(Slice(begin, at, f"arrives at {what}", {"others": ", ".join(waiters)}), "arrow", here)
+        for waiter in waiters:
+            there, count = _place(numbers[waiter], _STATE), count + 1
+            if (at, waiter) not in goes_on:
+                yield _slice(Slice(at, at + _ARRIVAL_S, f"goes on after {what}", {}), "arrow", there)
+            goes_on.add((at, waiter))
+            arrow = {"name": what, "cat": "waits", "id": count}
+            yield {"ph": "s", **arrow, "ts": _us(begin), **here}
+            yield {"ph": "f", "bp": "e", **arrow, "ts": _us(at), **there}
+
+
+def _counters(timeline: Timeline, points: Iterable[Point], numbers: Mapping[str, int]) -> Iterator[Event]:
+    for at, task, name, value in points:
+        since = at - timeline.began
+        if task in numbers and 0 <= since <= timeline.seconds + _ROUNDING_S and math.isfinite(value):
+            yield {"ph": "C", "name": name, "ts": _us(since), "pid": numbers[task], "args": {"value": value}}
+
+
+# ---- what is on the tracks --------------------------------------------------------------------------
+
+
+def _pids_of(records: Iterable[Record]) -> dict[tuple[str, int], int]:
+    """Return the pid of each process of each task, by the number of the process."""
+    return {(r.task, r.attempt): r.pid for r in records if isinstance(r, Change) and r.pid}
+
+
+def describe_processes(records: Iterable[Record]) -> dict[str, str]:
+    """Return the pids of each task, the newest first: ``pid 4310, before 4242``."""
+    found: dict[str, list[str]] = {}
+    for (task, _), pid in sorted(_pids_of(records).items(), reverse=True):
+        found.setdefault(task, []).append(str(pid))
+    return {task: "pid " + ", before ".join(pids) for task, pids in found.items()}
+
+
+def _first_line(source: str) -> str:
+    return next((line.strip() for line in source.splitlines() if line.strip()), "")
+
+
+def _cells_of(timeline: Timeline, records: Sequence[Record]) -> dict[str, list[Slice]]:
+    """Return the cells of the notebook ("") and of each task in the timeline, in order."""
+    ends = {record.cell: record for record in records if isinstance(record, CellEnded)}
+    found: dict[str, list[Slice]] = {"": [], **{lane.task: [] for lane in timeline.lanes}}
+    for cell in {record.cell: record for record in records if isinstance(record, CellBegan)}.values():
+        end = ends.get(cell.cell)
+        name = f"{name_of(cell)}: {line}" if (line := _first_line(cell.source)) else name_of(cell)
+        more = {"source": cell.source} if cell.source else {}
+        until = timeline.began + timeline.seconds if end is None else end.t
+        outcomes = {"not ended": ""} if end is None else {t: part.how for t, part in end.parts.items()}
+        parts = [("", until, more | outcomes), *_parts_of(cell, end, until, more)]
+        for task, over, args in parts:
+            begin, last = max(cell.t - timeline.began, 0.0), min(over - timeline.began, timeline.seconds)
+            if task in found and last > begin:
+                found[task].append(Slice(begin, last, name, args))
+    return found
+
+
+def _parts_of(
+    cell: CellBegan, end: CellEnded | None, until: float, more: Mapping[str, Any]
+) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    """Yield each task that has begun the cell, the end of its part, and how that ended."""
+    for task in cell.tasks:
+        if end is None:
+            yield task, until, {**more, "outcome": "not ended"}
+        elif part := end.parts.get(task):
+            yield task, part.t, {**more, "outcome": part.how, **({"note": part.note} if part.note else {})}
+
+
+def _without_overlaps(slices: Iterable[Slice]) -> list[list[Slice]]:
+    """Return the slices on as many tracks as they need."""
+    tracks: list[list[Slice]] = []
+    for piece in sorted(slices):
+        free = next((track for track in tracks if track[-1].end <= piece.begin), None)
+        if free is None:
+            tracks.append([piece])
+        else:
+            free.append(piece)
+    return tracks
+
+
+def _failures_of(timeline: Timeline, records: Iterable[Record]) -> dict[str, list[Slice]]:
+    """Return from when to when each task had failed in a cell that others still ran."""
+    found: dict[str, list[Slice]] = {}
+    for end in records:
+        for task, part in end.parts.items() if isinstance(end, CellEnded) else ():
+            if part.how in (Doing.FAILED, _INTERRUPTED) and end.t > part.t:
+                piece = Slice(part.t - timeline.began, end.t - timeline.began, part.how, {"note": part.note})
+                found.setdefault(task, []).append(piece)
+    return found
+
+
+def _with_failures(spans: Iterable[Span], failures: Sequence[Slice]) -> Iterator[Span]:
+    """Yield the spans; where a task was idle because it had failed, it is said so."""
+    for span in spans:
+        failure = next((f for f in failures if abs(f.begin - span.begin) <= _ROUNDING_S), None)
+        if failure is None or span.doing != Doing.IDLE:
+            yield span
+            continue
+        until = min(failure.end, span.end)
+        yield replace(span, end=until, doing=failure.name, text=f"{failure.name}: {failure.more['note']}")
+        if span.end > until:
+            yield replace(span, begin=until)
+
+
+def _states_of(lane: Lane, pids: Mapping[tuple[str, int], int], failures: Sequence[Slice]) -> list[Slice]:
+    """Return what the task did, wherever it was in its cell."""
+    found: list[Slice] = []
+    had_process = False
+    for span in _with_failures(lane.spans, failures):
+        is_new = span.doing in _STARTS
+        name = "restarting" if is_new and (had_process or span.attempt > 1) else _name_of_state(span)
+        had_process = had_process or not is_new
+        more: dict[str, Any] = {"what": span.text.removesuffix(span.where).removesuffix("; ")}
+        more |= {"process": span.attempt}
+        if pid := pids.get((lane.task, span.attempt)):
+            more["pid"] = pid
+        if found and found[-1][2:] == (name, more) and span.begin <= found[-1].end:
+            found[-1] = found[-1]._replace(end=span.end)
+        else:
+            found.append(Slice(span.begin, span.end, name, more))
+    return found
+
+
+def _name_of_state(span: Span) -> str:
+    if span.doing != Doing.WAITING or not span.whom:
+        return str(span.doing)
+    more = f" and {len(span.whom) - _MOST_SOURCES} more" if len(span.whom) > _MOST_SOURCES else ""
+    return f"waiting for {', '.join(span.whom[:_MOST_SOURCES])}{more}"
+
+
+def _lines_of(lane: Lane) -> list[Slice]:
+    """Return the lines at which the task was seen."""
+    found: list[Slice] = []
+    for span in lane.spans:
+        if not span.where:
+            continue
+        name, more = (
+            span.where.removeprefix("line "),
+            {"line": span.line} | ({"file": span.file} if span.file else {}),
+        )
+        if found and found[-1][2:] == (name, more) and span.begin <= found[-1].end:
+            found[-1] = found[-1]._replace(end=span.end)
+        else:
+            found.append(Slice(span.begin, span.end, name, more))
+    return found
+
+
+# ---- who has waited for whom ------------------------------------------------------------------------
+
+
+def arrivals_of(timeline: Timeline, records: Iterable[Record]) -> dict[Arrival, list[str]]:
+    """Return the tasks that had waited for each arrival.
+
+    A wait that ends with a failure, an interrupt or the end of a process ends without one.
+    """
+    found: dict[Arrival, list[str]] = {}
+    parts = [(t, part) for r in records if isinstance(r, CellEnded) for t, part in r.parts.items()]
+    lanes = {lane.task: lane for lane in timeline.lanes}
+    for lane in timeline.lanes:
+        for place, span in enumerate(lane.spans):
+            if span.doing != Doing.WAITING or not 0 < len(span.whom) <= _MOST_SOURCES:
+                continue
+            after = lane.spans[place + 1] if place + 1 < len(lane.spans) else None
+            at, over = span.end, timeline.began + span.end
+            goes_on = after is not None and after.doing == Doing.RUNNING
+            is_last_line = _ended(parts, lane.task, over, (Doing.DONE,))
+            if goes_on or is_last_line:
+                for source in span.whom:
+                    if source in lanes and _arrived(lanes[source], at, over, parts):
+                        found.setdefault(Arrival(at, source, span.what or "a wait"), []).append(lane.task)
+    return found
+
+
+def _ended(parts: Iterable[tuple[str, TaskPart]], task: str, at: float, hows: Sequence[str]) -> bool:
+    """Check whether the task ended its part of a cell at this time, in one of these ways."""
+    return any(t == task and part.how in hows and abs(part.t - at) <= _ROUNDING_S for t, part in parts)
+
+
+def _arrived(lane: Lane, at: float, over: float, parts: Iterable[tuple[str, TaskPart]]) -> bool:
+    """Check whether the task was in its cell just before, and did not fail: that breaks a barrier."""
+    there = any(s.begin < at - _ARRIVAL_S <= s.end and s.doing in _IN_CELL for s in lane.spans)
+    return there and not _ended(parts, lane.task, over, (Doing.FAILED, Doing.DIED, _INTERRUPTED))
