@@ -1,5 +1,6 @@
 """The trace of a real cluster, opened by Perfetto's own page and queried by its trace processor."""
 
+import json
 import os
 import re
 import stat
@@ -10,7 +11,7 @@ from perfetto import opened
 from snippets import snippets
 
 from tfmagic.errors import TfmagicError
-from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, TaskPart, TimelineFile
+from tfmagic.features.pictures.timeline_file import CellBegan, CellEnded, Change, TaskPart, TimelineFile
 from tfmagic.frontends.cli import main
 from tfmagic.runs.folder import RunFolder
 
@@ -52,7 +53,7 @@ def is_seen_waiting(notebook, task):
     """Check whether the records have the task at the barrier, at its line."""
     timeline = notebook.cluster().timeline().timeline
     spans = [span for lane in timeline.lanes if lane.task == task for span in lane.spans]
-    return any(span.doing == "waiting" and span.line == 6 for span in spans)
+    return any(span.doing == "waiting" and span.line == 7 for span in spans)
 
 
 def run_three_cells(notebook, folder):
@@ -63,7 +64,7 @@ def run_three_cells(notebook, folder):
         return {row["task"]: row for row in notebook.cluster().status()}
 
     notebook.run("%tfcluster start --workers 3")
-    pids = {task: row["pid"] for task, row in rows().items()}
+    before = {task: (row["pid"], row["host"]) for task, row in rows().items()}
     notebook.run(MEETS.format(flag=str(meet)))
     wait_until(lambda: all(is_seen_waiting(notebook, task) for task in ("worker-0", "worker-1")))
     meet.touch()
@@ -77,11 +78,11 @@ def run_three_cells(notebook, folder):
     wait_until(lambda: rows()["worker-1"]["state"] == "dead")
     notebook.run("%tfcluster revive")
     notebook.run("%%tfcluster\n1 + 1")
-    return pids, rows()["worker-1"]["pid"]
+    return before, rows()["worker-1"]["pid"]
 
 
 def test_perfetto_reads_processes_slices_counters_and_arrows(notebook, browser, tmp_path):
-    pids, new_pid = run_three_cells(notebook, tmp_path)
+    before, new_pid = run_three_cells(notebook, tmp_path)
     path = tmp_path / "run.json"
     said = notebook.run(f"%tfcluster timeline --all --perfetto {path}")
     assert f"wrote {path}; open it at https://ui.perfetto.dev" in said
@@ -95,8 +96,10 @@ def test_perfetto_reads_processes_slices_counters_and_arrows(notebook, browser, 
     assert errors == []
     by_task = {name.partition(" ")[0]: name for name in names}
     assert sorted(by_task) == ["notebook", "worker-0", "worker-1", "worker-2"]
-    assert f"pid {os.getpid()}," in by_task["notebook"] and f"pid {pids['worker-0']}," in by_task["worker-0"]
-    assert f"pid {new_pid}, before {pids['worker-1']}" in by_task["worker-1"]
+    pid, host = before["worker-0"]
+    assert host and by_task["worker-0"] == f"worker-0 (pid {pid}, {host})"
+    assert by_task["worker-1"] == f"worker-1 (pid {new_pid}, before {before['worker-1'][0]}, {host})"
+    assert by_task["notebook"].startswith(f"notebook (pid {os.getpid()}, ")
 
     def on(task, track):
         return [name for process, thread, name, *_ in slices if (process, thread) == (by_task[task], track)]
@@ -105,7 +108,7 @@ def test_perfetto_reads_processes_slices_counters_and_arrows(notebook, browser, 
     for task in by_task:
         assert [name.partition(": ")[2] for name in on(task, "cells")] == cells
     assert "waiting for worker-2" in on("worker-0", "state")
-    assert "6: tfmagic.barrier()" in on("worker-0", "line")
+    assert "7: tfmagic.barrier()" in on("worker-0", "line")
     assert waited[by_task["worker-0"], "waiting for worker-2"] > 0
     states = [name for name in on("worker-1", "state") if name in STATES]
     assert states[0] == "starting"
@@ -155,6 +158,16 @@ def test_the_command_writes_a_private_file_and_replaces_only_its_own(run, tmp_pa
     assert link.is_symlink()
     assert main(["timeline", str(run), "--perfetto", str(tmp_path / "nowhere" / "trace.json")]) == 1
     assert sorted(p.name for p in tmp_path.glob("*.json*")) == ["link.json", "other.json", "trace.json"]
+
+
+def test_a_trace_has_all_states_however_many(run, tmp_path):
+    changes = [
+        Change(100 + n / 1000, "worker-0", "waiting" if n % 2 else "running", cell=1) for n in range(1900)
+    ]
+    TimelineFile(RunFolder(run)).append(changes)
+    assert main(["timeline", str(run), "--perfetto", str(tmp_path / "trace.json")]) == 0
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sum(event.get("cat") == "state" for event in events) == 1900
 
 
 def test_the_timeline_of_a_cluster_writes_itself(notebook, tmp_path):

@@ -42,7 +42,7 @@ MET = [
 
 
 def timeline_of(records, **how):
-    return lanes.build(records, "run", until=records[-1].t, most=None, **how)
+    return lanes.build(records, "run", until=records[-1].t, **how)
 
 
 def arrivals(records):
@@ -132,12 +132,12 @@ def test_a_second_process_restarts():
         Change(102.0, A, "dead", 1),
         Change(103.0, A, "starting", 1),
         Change(104.0, A, "starting", 2, pid=12),
-        Change(105.0, A, "idle", 2, pid=12),
+        Change(105.0, A, "idle", 2, pid=12, host="here"),
         Mark(106.0, "stop"),
     ]
     names = [name for _, _, name in slices(records, A, "state", whole=True)]
     assert names == ["starting", "idle", "dead", "restarting", "restarting", "idle"]
-    assert describe_processes(records) == {A: "pid 12, before 11"}
+    assert describe_processes(records) == {A: "pid 12, before 11, here"}
     pids = [e["args"].get("pid") for e in events(records, whole=True) if e.get("cat") == "state"]
     assert pids == [11, 11, 11, 11, 12, 12]
 

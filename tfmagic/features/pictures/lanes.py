@@ -96,13 +96,12 @@ class NoRecords(Exception):
 
 def build(
     records: Sequence[Record], name: str, *, until: float, prompt: int | None = None, whole: bool = False,
-    note: str = "", most: int | None = MOST_SPANS,
+    note: str = "",
 ) -> Timeline:  # fmt: skip
     """Return the timeline of the last cell, of the cell with this prompt, or of the whole run.
 
     That of a script is always whole, since each of its tasks makes a call of its own. Records without an end
-    last `until` now, or until the kernel was last seen alive. With more than `most` spans, short ones are
-    joined. Raise NoRecords if there is no such cell.
+    last `until` now, or until the kernel was last seen alive. Raise NoRecords if there is no such cell.
     """
     cells = [record for record in records if isinstance(record, CellBegan)]
     calls = {cell.tasks for cell in cells}
@@ -112,7 +111,7 @@ def build(
             raise NoRecords(f"{name} has no records of what its tasks did")
         begin = records[0].t
         tasks = {r.task for r in records if isinstance(r, Change)} | {t for r in cells for t in r.tasks}
-        return _cut(records, f"{name}: the whole run", begin, max(until, records[-1].t), tasks, note, most)
+        return _cut(records, f"{name}: the whole run", begin, max(until, records[-1].t), tasks, note)
     chosen = [cell for cell in cells if prompt in (None, cell.prompt)]
     if not chosen:
         what = f"cell [{prompt}]" if prompt is not None else "a cell"
@@ -122,7 +121,7 @@ def build(
     end = ended[-1].t if ended else max(until, cell.t)
     title = f"{name}: {name_of(cell)} on {_count(cell.tasks)}, {duration(end - cell.t)}"
     title += "" if ended else ", not ended"
-    return _cut(records, title, cell.t, end, set(cell.tasks), note, most, cell)
+    return _cut(records, title, cell.t, end, set(cell.tasks), note, cell)
 
 
 def name_of(cell: CellBegan) -> str:
@@ -142,7 +141,6 @@ def _cut(
     end: float,
     tasks: set[str],
     note: str,
-    most: int | None,
     only: CellBegan | None = None,
 ) -> Timeline:
     end = max(end, begin + _SHORTEST_S)
@@ -160,8 +158,7 @@ def _cut(
     bars = tuple((max(cell.t - begin, 0.0), name_of(cell)) for cell in shown)
     until = end - begin + _AFTER_S
     events = tuple(e for e in _events(records, involved, ends, begin) if 0 <= e.at <= until)
-    timeline = Timeline(title, begin, end - begin, lanes, events, bars, note)
-    return timeline if most is None else coarsen(timeline, most)
+    return Timeline(title, begin, end - begin, lanes, events, bars, note)
 
 
 def _order(task: str) -> tuple[int, int]:

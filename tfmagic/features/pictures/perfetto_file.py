@@ -1,4 +1,4 @@
-"""Write a timeline as a file for Perfetto: the trace, the processes of the run, and counters.
+"""Write a timeline as a file for Perfetto: the trace, the process of its notebook, and counters.
 
 records ─→ lanes ─→ perfetto_trace ─┐
 run.json, status.json ──────────────┼─→ FILE
@@ -16,7 +16,6 @@ from tfmagic.features.pictures.perfetto_trace import Point, describe_processes, 
 from tfmagic.features.pictures.timeline_file import Record
 from tfmagic.protocol.cluster_spec import parse_task
 from tfmagic.runs.folder import RunFolder, read_meta
-from tfmagic.runs.status_reader import read_snapshot
 from tfmagic.system import files
 from tfmagic.system.features import halves
 
@@ -44,26 +43,20 @@ def write(path: Path, timeline: Timeline, records: Sequence[Record], run: RunFol
 
 
 def _text_of(timeline: Timeline, records: Sequence[Record], run: RunFolder) -> str:
-    events = events_of(timeline, records, _names(run, records), _points(run, timeline))
+    names = {"": _notebook(run), **describe_processes(records)}
+    events = events_of(timeline, records, names, _points(run, timeline))
     facts = {"title": timeline.title, "run": str(run), "began": timeline.began, "note": timeline.note}
     more = json.dumps(facts)[1:-1]
     lines = ",\n".join(json.dumps(event, allow_nan=False) for event in events)
     return f'{_MARK}, {more}}},\n"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _names(run: RunFolder, records: Sequence[Record]) -> dict[str, str]:
-    """Return the pids and the host of each task, and under "" those of the notebook's kernel."""
-    snapshot, pids = read_snapshot(run.folder), describe_processes(records)
-    found = dict(pids)
-    for task in () if snapshot is None else snapshot.tasks:
-        pid = task.numbers.get("pid")
-        known = pids.get(task.task) or (f"pid {pid}" if pid else "")
-        found[task.task] = ", ".join(filter(None, (known, task.texts.get("host", ""))))
+def _notebook(run: RunFolder) -> str:
+    """Return the pid and the host of the notebook's kernel, or of the program that started the cluster."""
     meta = read_meta(run.folder)
-    found[""] = ", ".join(
-        [f"pid {meta['pid']}"] * bool(meta.get("pid")) + [str(meta["host"])] * ("host" in meta)
+    return ", ".join(
+        f"{before}{meta[key]}" for key, before in (("pid", "pid "), ("host", "")) if meta.get(key)
     )
-    return found
 
 
 def _points(run: RunFolder, timeline: Timeline) -> Iterator[Point]:

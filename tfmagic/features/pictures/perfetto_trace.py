@@ -153,12 +153,14 @@ def _pids_of(records: Iterable[Record]) -> dict[tuple[str, int], int]:
     return {(r.task, r.attempt): r.pid for r in records if isinstance(r, Change) and r.pid}
 
 
-def describe_processes(records: Iterable[Record]) -> dict[str, str]:
-    """Return the pids of each task, the newest first: ``pid 4310, before 4242``."""
+def describe_processes(records: Sequence[Record]) -> dict[str, str]:
+    """Return the pids and the host of each task, the newest pid first: ``pid 4310, before 4242, here``."""
     found: dict[str, list[str]] = {}
+    hosts = {record.task: record.host for record in records if isinstance(record, Change) and record.host}
     for (task, _), pid in sorted(_pids_of(records).items(), reverse=True):
         found.setdefault(task, []).append(str(pid))
-    return {task: "pid " + ", before ".join(pids) for task, pids in found.items()}
+    texts = {task: f"pid {', before '.join(pids)}" for task, pids in found.items()}
+    return {task: f"{text}, {hosts[task]}" if task in hosts else text for task, text in texts.items()}
 
 
 def _first_line(source: str) -> str:

@@ -1,12 +1,10 @@
 """The timeline of a run, from its folder: as a picture in a notebook, and as text."""
 
-import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -24,11 +22,11 @@ _DIED = f"The kernel of this run died; {_SEEN}"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a timeline was made of; `build` makes it again, with at most so many spans or, for None, all."""
+    """What a timeline was made of; `full` has all spans, however short."""
 
     run: RunFolder
     records: Sequence[Record]
-    build: Callable[[int | None], Timeline]
+    full: Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +55,8 @@ class RunTimeline:
         Raises:
             TfmagicError: The file is there and is no such trace, or it cannot be written.
         """
-        source, path = self._source, Path(file).expanduser()
-        perfetto_file.write(path, source.build(None), source.records, source.run)
+        source = self._source
+        perfetto_file.write(Path(file).expanduser(), source.full, source.records, source.run)
 
     def __repr__(self) -> str:
         return self.text
@@ -93,13 +91,8 @@ def of_run(
     note = "" if lives or has_stopped or not records else _DIED
     if note and (host := host_elsewhere(run)):
         note = f"The kernel of this run belongs to another machine ({host}); {_SEEN}"
-    how = {"until": until, "prompt": prompt, "whole": whole, "note": note}
-    build = functools.partial(_build, records, name, how)
-    return RunTimeline(build(lanes.MOST_SPANS), Source(run, records, build))
-
-
-def _build(records: Sequence[Record], name: str, how: dict[str, Any], most: int | None) -> Timeline:
-    return lanes.build(records, name, most=most, **how)
+    full = lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note)
+    return RunTimeline(lanes.coarsen(full, lanes.MOST_SPANS), Source(run, records, full))
 
 
 def _without_source(record: Record) -> Record:
