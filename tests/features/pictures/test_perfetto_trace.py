@@ -70,6 +70,12 @@ def test_the_last_task_that_arrives_lets_the_others_go_on():
     assert arrivals(MET) == {(4.0, C): [A, B]}
 
 
+def test_a_task_that_waits_at_the_next_barrier_has_gone_on():
+    again = change(104.0, A, "waiting", line=4, what="barrier 2", whom=(C,))
+    records = [CELL, waits(102.0, A, C), again, change(105.0, A, "running", line=4), end(106.0)]
+    assert arrivals(records) == {(4.0, C): [A], (5.0, C): [A]}
+
+
 def test_where_the_barrier_is_the_last_line_the_end_of_the_cell_tells_it():
     records = [CELL, waits(102.0, A, C), end(104.0)]
     assert arrivals(records) == {(4.0, C): [A]}

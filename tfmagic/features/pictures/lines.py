@@ -58,7 +58,7 @@ def _map(magics: NotebookClusters, name: str, task: str, live: bool) -> None:
     option(
         "--run", "RUN", "a past run, also one whose kernel died; attach --all lists them", dest="run_name"
     ),
-    option("--perfetto", "FILE", "write a trace for ui.perfetto.dev or chrome://tracing instead"),
+    option("--perfetto", "FILE", "write a trace for https://ui.perfetto.dev instead"),
     after="map",
 )
 def _timeline(

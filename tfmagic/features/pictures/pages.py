@@ -12,7 +12,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add("--all", action="store_true", help="the whole run, not only its last cell")
     add("--cell", type=parse_count, metavar="N", help="number of another cell in the notebook")
     add("--svg", metavar="FILE", help="write a picture instead")
-    add("--perfetto", metavar="FILE", help="write a trace for ui.perfetto.dev or chrome://tracing instead")
+    add("--perfetto", metavar="FILE", help="write a trace for https://ui.perfetto.dev instead")
 
 
 PAGES = {

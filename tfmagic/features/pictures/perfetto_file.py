@@ -19,9 +19,7 @@ from tfmagic.runs.folder import RunFolder, read_meta
 from tfmagic.system import files
 from tfmagic.system.features import halves
 
-HOW_TO_OPEN = (
-    "open it at https://ui.perfetto.dev, which reads it in the browser, or at chrome://tracing in Chrome"
-)
+HOW_TO_OPEN = "open it at https://ui.perfetto.dev, which reads it in the browser and sends it nowhere"
 _MARK = '{"otherData": {"writer": "tfmagic timeline"'  # how each of these files begins
 
 

@@ -10,6 +10,8 @@ trace are our own: a task can have had several processes, and pids of several ho
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
+import bisect
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ from tfmagic.views.scene import shortened
 
 _MOST_SOURCES = 4  # of the arrows to a task: where more were missing at the last look, none is drawn
 _ARRIVAL_S = 1e-6  # the length of the slices at the ends of an arrow
+_MOST_NEAR = 20  # cells that a task ends within this time
 _ROUNDING_S = 2e-3  # records have milliseconds
 _NAME_CHARACTERS = 120
 _TRACKS = 100  # numbers of threads that a process has in the trace
@@ -82,11 +85,10 @@ def events_of(
         found += _track(number, _STATE, "state", "state", _states_of(lane, pids, failures.get(lane.task, ())))
         found += _track(number, _LINE, "line", "line", _lines_of(lane))
     for happened in timeline.events:
-        place = _place(numbers[happened.task], _STATE if happened.task else _CELLS)
+        where = _place(numbers[happened.task], _STATE if happened.task else _CELLS)
         name = shortened(happened.text, _NAME_CHARACTERS)
-        found.append(
-            {"ph": "i", "s": "t", "name": name, "cat": happened.sign, "ts": _us(happened.at)} | place
-        )
+        mark = {"ph": "i", "s": "t", "name": name, "cat": happened.sign, "ts": _us(happened.at)}
+        found.append({**mark, **where})
     found += _flows(arrivals_of(timeline, records), numbers)
     found += _counters(timeline, points, numbers)
     return found
@@ -221,8 +223,9 @@ def _failures_of(timeline: Timeline, records: Iterable[Record]) -> dict[str, lis
 
 def _with_failures(spans: Iterable[Span], failures: Sequence[Slice]) -> Iterator[Span]:
     """Yield the spans; where a task was idle because it had failed, it is said so."""
+    by_begin = {failure.begin: failure for failure in failures}  # a task is idle from that moment on
     for span in spans:
-        failure = next((f for f in failures if abs(f.begin - span.begin) <= _ROUNDING_S), None)
+        failure = by_begin.get(span.begin)
         if failure is None or span.doing != Doing.IDLE:
             yield span
             continue
@@ -284,29 +287,41 @@ def arrivals_of(timeline: Timeline, records: Iterable[Record]) -> dict[Arrival, 
     A wait that ends with a failure, an interrupt or the end of a process ends without one.
     """
     found: dict[Arrival, list[str]] = {}
-    parts = [(t, part) for r in records if isinstance(r, CellEnded) for t, part in r.parts.items()]
+    parts: dict[str, list[TaskPart]] = {lane.task: [] for lane in timeline.lanes}
+    for record in records:
+        for task, part in record.parts.items() if isinstance(record, CellEnded) else ():
+            parts.setdefault(task, []).append(part)
+    for ended in parts.values():
+        ended.sort(key=lambda part: part.t)
     lanes = {lane.task: lane for lane in timeline.lanes}
     for lane in timeline.lanes:
         for place, span in enumerate(lane.spans):
-            if span.doing != Doing.WAITING or not 0 < len(span.whom) <= _MOST_SOURCES:
+            if not 0 < len(span.whom) <= _MOST_SOURCES:
                 continue
-            after = lane.spans[place + 1] if place + 1 < len(lane.spans) else None
             at, over = span.end, timeline.began + span.end
-            goes_on = after is not None and after.doing == Doing.RUNNING
-            is_last_line = _ended(parts, lane.task, over, (Doing.DONE,))
-            if goes_on or is_last_line:
+            goes_on = place + 1 < len(lane.spans) and _goes_on(span, lane.spans[place + 1])
+            if goes_on or _ended(parts[lane.task], over, (Doing.DONE,)):  # the wait was the last line
                 for source in span.whom:
-                    if source in lanes and _arrived(lanes[source], at, over, parts):
+                    if source in lanes and _arrived(lanes[source], at, over, parts[source]):
                         found.setdefault(Arrival(at, source, span.what or "a wait"), []).append(lane.task)
     return found
 
 
-def _ended(parts: Iterable[tuple[str, TaskPart]], task: str, at: float, hows: Sequence[str]) -> bool:
-    """Check whether the task ended its part of a cell at this time, in one of these ways."""
-    return any(t == task and part.how in hows and abs(part.t - at) <= _ROUNDING_S for t, part in parts)
+def _goes_on(wait: Span, after: Span) -> bool:
+    """Check whether a task went on after a wait: it runs, or is at the next place where it waits."""
+    return after.doing == Doing.RUNNING or bool(after.whom and after.what != wait.what)
 
 
-def _arrived(lane: Lane, at: float, over: float, parts: Iterable[tuple[str, TaskPart]]) -> bool:
+def _ended(parts: Sequence[TaskPart], at: float, hows: Sequence[str]) -> bool:
+    """Check whether a task ended its part of a cell at this time, in one of these ways."""
+    place = bisect.bisect_left(parts, at - _ROUNDING_S, key=lambda part: part.t)
+    near = itertools.takewhile(lambda part: part.t <= at + _ROUNDING_S, parts[place : place + _MOST_NEAR])
+    return any(part.how in hows for part in near)
+
+
+def _arrived(lane: Lane, at: float, over: float, parts: Sequence[TaskPart]) -> bool:
     """Check whether the task was in its cell just before, and did not fail: that breaks a barrier."""
-    there = any(s.begin < at - _ARRIVAL_S <= s.end and s.doing in _IN_CELL for s in lane.spans)
-    return there and not _ended(parts, lane.task, over, (Doing.FAILED, Doing.DIED, _INTERRUPTED))
+    place = bisect.bisect_left(lane.spans, at - _ARRIVAL_S, key=lambda span: span.begin) - 1
+    if place < 0 or lane.spans[place].end < at - _ARRIVAL_S or lane.spans[place].doing not in _IN_CELL:
+        return False
+    return not _ended(parts, over, (Doing.FAILED, Doing.DIED, _INTERRUPTED))

@@ -47,7 +47,7 @@ class RunTimeline:
         return timeline_svg.draw(self.timeline).svg
 
     def write_perfetto(self, file: str | os.PathLike[str]) -> None:
-        """Write a trace for https://ui.perfetto.dev or chrome://tracing, in Chrome's JSON trace format.
+        """Write a trace for https://ui.perfetto.dev, in Chrome's JSON trace format.
 
         It has a process for each task: its states, cells and lines, arrows from the task that others waited
         for, and tracked values. A former trace of a timeline is replaced.
