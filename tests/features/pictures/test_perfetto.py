@@ -51,7 +51,7 @@ ERRORS = "select name from stats where severity in ('error', 'data_loss') and va
 
 def is_seen_waiting(notebook, task):
     """Check whether the records have the task at the barrier, at its line."""
-    timeline = notebook.cluster().timeline().timeline
+    timeline = notebook.cluster().timeline(whole=True).timeline
     spans = [span for lane in timeline.lanes if lane.task == task for span in lane.spans]
     return any(span.doing == "waiting" and span.line == 7 for span in spans)
 
