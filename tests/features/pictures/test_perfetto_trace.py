@@ -47,7 +47,7 @@ def timeline_of(records, **how):
 
 def arrivals(records):
     found = arrivals_of(timeline_of(records), records)
-    return {(round(a.at, 3), a.source): waiters for a, waiters in found.items()}
+    return {(round(a.at, 3), a.source): [after.task for after in waiters] for a, waiters in found.items()}
 
 
 def events(records, names=None, points=(), **how):
@@ -70,6 +70,13 @@ def test_the_last_task_that_arrives_lets_the_others_go_on():
     assert arrivals(MET) == {(4.0, C): [A, B]}
 
 
+def test_a_task_that_has_ended_the_cell_before_the_others_were_looked_at_had_arrived():
+    records = [CELL, waits(102.0, A, C), end(104.0, **{"2": ("done", 103.9)})]
+    found = arrivals_of(timeline_of(records), records)
+    ((arrival, (after,)),) = found.items()
+    assert (round(arrival.at, 3), arrival.source, round(after.at, 3), after.task) == (3.9, C, 4.0, A)
+
+
 def test_a_task_that_waits_at_the_next_barrier_has_gone_on():
     again = change(104.0, A, "waiting", line=4, what="barrier 2", whom=(C,))
     records = [CELL, waits(102.0, A, C), again, change(105.0, A, "running", line=4), end(106.0)]
@@ -87,6 +94,13 @@ def test_where_the_barrier_is_the_last_line_the_end_of_the_cell_tells_it():
         pytest.param([end(104.0, **{"0": ("failed", 104.0, "BrokenBarrierError: x")})], id="a failure"),
         pytest.param([change(104.0, A, "dead"), end(105.0, **{"0": ("died", 104.0)})], id="a death"),
         pytest.param([Change(103.5, B, "running", cell=1)], id="nothing yet"),
+        pytest.param(
+            [
+                change(104.0, A, "running"),
+                end(105.0, **{"2": ("failed", 103.0, "ValueError: x")}),
+            ],
+            id="one that had failed before",
+        ),
         pytest.param(
             [change(104.0, A, "running"), end(105.0, **{"2": ("failed", 104.0, "ValueError: x")})],
             id="one that failed instead of coming",

@@ -11,7 +11,6 @@ https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 import bisect
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ from tfmagic.views.scene import shortened
 
 _MOST_SOURCES = 4  # of the arrows to a task: where more were missing at the last look, none is drawn
 _ARRIVAL_S = 1e-6  # the length of the slices at the ends of an arrow
-_MOST_NEAR = 20  # cells that a task ends within this time
 _ROUNDING_S = 2e-3  # records have milliseconds
 _NAME_CHARACTERS = 120
 _TRACKS = 100  # numbers of threads that a process has in the trace
@@ -54,11 +52,18 @@ class Slice(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A task comes to where others wait for it, and they go on."""
+    """A task comes to where others wait for it."""
 
     at: float
     source: str
     what: str  #: The barrier or the call in which they waited.
+
+
+class GoingOn(NamedTuple):
+    """A task goes on after such a wait."""
+
+    at: float
+    task: str
 
 
 def events_of(
@@ -123,21 +128,26 @@ def _track(number: int, track: int, name: str, category: str, slices: Sequence[S
         yield _slice(piece, category, _place(number, track))
 
 
-def _flows(arrivals: Mapping[Arrival, Sequence[str]], numbers: Mapping[str, int]) -> Iterator[Event]:
+def _flows(arrivals: Mapping[Arrival, Sequence[GoingOn]], numbers: Mapping[str, int]) -> Iterator[Event]:
     """Yield arrows from each arrival to those who go on; a short slice at either end is what they bind to."""
     count = 0
-    goes_on: set[tuple[float, str]] = set()  # a task can have waited for several
+    seen: set[GoingOn] = set()  # a task can have waited for several
     for (at, source, what), waiters in arrivals.items():
         begin, here = at - _ARRIVAL_S, _place(numbers[source], _STATE)
-        yield _slice(Slice(begin, at, f"arrives at {what}", {"others": ", ".join(waiters)}), "arrow", here)
+        yield _slice(
+            Slice(begin, at, f"arrives at {what}", {"others": ", ".join(task for _, task in waiters)}),
+            "arrow",
+            here,
+        )
         for waiter in waiters:
-            there, count = _place(numbers[waiter], _STATE), count + 1
-            if (at, waiter) not in goes_on:
-                yield _slice(Slice(at, at + _ARRIVAL_S, f"goes on after {what}", {}), "arrow", there)
-            goes_on.add((at, waiter))
+            there, count = _place(numbers[waiter.task], _STATE), count + 1
+            if waiter not in seen:
+                after = Slice(waiter.at, waiter.at + _ARRIVAL_S, f"goes on after {what}", {})
+                yield _slice(after, "arrow", there)
+            seen.add(waiter)
             arrow = {"name": what, "cat": "waits", "id": count}
             yield {"ph": "s", **arrow, "ts": _us(begin), **here}
-            yield {"ph": "f", "bp": "e", **arrow, "ts": _us(at), **there}
+            yield {"ph": "f", "bp": "e", **arrow, "ts": _us(waiter.at), **there}
 
 
 def _counters(timeline: Timeline, points: Iterable[Point], numbers: Mapping[str, int]) -> Iterator[Event]:
@@ -281,12 +291,12 @@ def _lines_of(lane: Lane) -> list[Slice]:
 # ---- who has waited for whom ------------------------------------------------------------------------
 
 
-def arrivals_of(timeline: Timeline, records: Iterable[Record]) -> dict[Arrival, list[str]]:
+def arrivals_of(timeline: Timeline, records: Iterable[Record]) -> dict[Arrival, list[GoingOn]]:
     """Return the tasks that had waited for each arrival.
 
     A wait that ends with a failure, an interrupt or the end of a process ends without one.
     """
-    found: dict[Arrival, list[str]] = {}
+    found: dict[Arrival, list[GoingOn]] = {}
     parts: dict[str, list[TaskPart]] = {lane.task: [] for lane in timeline.lanes}
     for record in records:
         for task, part in record.parts.items() if isinstance(record, CellEnded) else ():
@@ -298,12 +308,14 @@ def arrivals_of(timeline: Timeline, records: Iterable[Record]) -> dict[Arrival, 
         for place, span in enumerate(lane.spans):
             if not 0 < len(span.whom) <= _MOST_SOURCES:
                 continue
-            at, over = span.end, timeline.began + span.end
             goes_on = place + 1 < len(lane.spans) and _goes_on(span, lane.spans[place + 1])
-            if goes_on or _ended(parts[lane.task], over, (Doing.DONE,)):  # the wait was the last line
-                for source in span.whom:
-                    if source in lanes and _arrived(lanes[source], at, over, parts[source]):
-                        found.setdefault(Arrival(at, source, span.what or "a wait"), []).append(lane.task)
+            if not goes_on and not _is_done(parts[lane.task], timeline.began + span.end):
+                continue
+            for source in filter(lanes.__contains__, span.whom):
+                at = _arrival_s(lanes[source], parts[source], span, timeline.began)
+                if at is not None:
+                    arrival = Arrival(at, source, span.what or "a wait")
+                    found.setdefault(arrival, []).append(GoingOn(span.end, lane.task))
     return found
 
 
@@ -312,16 +324,28 @@ def _goes_on(wait: Span, after: Span) -> bool:
     return after.doing == Doing.RUNNING or bool(after.whom and after.what != wait.what)
 
 
-def _ended(parts: Sequence[TaskPart], at: float, hows: Sequence[str]) -> bool:
-    """Check whether a task ended its part of a cell at this time, in one of these ways."""
-    place = bisect.bisect_left(parts, at - _ROUNDING_S, key=lambda part: part.t)
-    near = itertools.takewhile(lambda part: part.t <= at + _ROUNDING_S, parts[place : place + _MOST_NEAR])
-    return any(part.how in hows for part in near)
+def _last_part(parts: Sequence[TaskPart], at: float) -> TaskPart | None:
+    """Return the part of a cell that a task has ended last at this time."""
+    place = bisect.bisect_right(parts, at + _ROUNDING_S, key=lambda part: part.t)
+    return parts[place - 1] if place else None
 
 
-def _arrived(lane: Lane, at: float, over: float, parts: Sequence[TaskPart]) -> bool:
-    """Check whether the task was in its cell just before, and did not fail: that breaks a barrier."""
-    place = bisect.bisect_left(lane.spans, at - _ARRIVAL_S, key=lambda span: span.begin) - 1
-    if place < 0 or lane.spans[place].end < at - _ARRIVAL_S or lane.spans[place].doing not in _IN_CELL:
-        return False
-    return not _ended(parts, over, (Doing.FAILED, Doing.DIED, _INTERRUPTED))
+def _is_done(parts: Sequence[TaskPart], at: float) -> bool:
+    """Check whether a task has returned from its cell at this time: the wait was in the last line."""
+    last = _last_part(parts, at)
+    return last is not None and last.how == Doing.DONE and last.t >= at - _ROUNDING_S
+
+
+def _arrival_s(lane: Lane, parts: Sequence[TaskPart], wait: Span, began: float) -> float | None:
+    """Return when a task came to where another one waited for it; None if it failed or ended instead.
+
+    A look at the tasks comes a little later than what happens, so it can have ended the cell by then.
+    """
+    last, end = _last_part(parts, began + wait.end), began + wait.end
+    place = bisect.bisect_left(lane.spans, wait.end - _ARRIVAL_S, key=lambda span: span.begin) - 1
+    span = lane.spans[place] if place >= 0 else None
+    if span is not None and span.end >= wait.end - _ARRIVAL_S and span.doing in _IN_CELL:
+        is_end = last is not None and last.t >= end - _ROUNDING_S and last.how != Doing.DONE
+        return None if is_end else wait.end
+    is_over = last is not None and last.how == Doing.DONE and last.t > began + wait.begin
+    return last.t - began if last is not None and is_over else None
