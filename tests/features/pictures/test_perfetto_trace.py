@@ -194,3 +194,5 @@ def test_processes_have_names():
     found = events(MET, {"": "pid 1, here", A: "pid 2"})
     names = [e["args"]["name"] for e in found if e["name"] == "process_name"]
     assert names == ["notebook (pid 1, here)", f"{A} (pid 2)", B, C]
+    script = [CellBegan(100.0, 1, (A,)), CellEnded(103.0, 1, {A: TaskPart("done", 103.0)})]
+    assert [e["args"]["name"] for e in events(script) if e["name"] == "process_name"] == ["program", A]

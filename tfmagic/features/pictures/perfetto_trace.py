@@ -1,6 +1,6 @@
 """From a timeline to events of Chrome's JSON trace format, which Perfetto reads. Pure functions.
 
-    process   the notebook, and each task
+    process   the notebook or program, and each task
     track     cells, state and line: slices; what happened in an instant is on the track of states
     flow      from a task that others wait for, as it arrives, to each of them, as it goes on
     counter   what features have recorded over time
@@ -72,14 +72,15 @@ def events_of(
     """Return the events of a trace.
 
     Args:
-        names: The process of each task, and under "" that of the notebook, such as ``pid 4242, host``.
+        names: The process of each task, such as ``pid 4242, host``, and under "" that of the notebook.
         points: Of counters; those before or after the timeline are left out.
     """
     numbers = {task: place for place, task in enumerate(["", *(lane.task for lane in timeline.lanes)], 1)}
     found: list[Event] = []
     for task, number in numbers.items():
-        called = f"{task or 'notebook'} ({names[task]})" if names.get(task) else task or "notebook"
-        found.append(_meta("process_name", number, {"name": called}))
+        called = task or _starter(records)
+        named = f"{called} ({names[task]})" if names.get(task) else called
+        found.append(_meta("process_name", number, {"name": named}))
         found.append(_meta("process_sort_index", number, {"sort_index": number}))
     pids, failures = _pids_of(records), _failures_of(timeline, records)
     for task, slices in _cells_of(timeline, records).items():
@@ -173,6 +174,12 @@ def describe_processes(records: Sequence[Record]) -> dict[str, str]:
         found.setdefault(task, []).append(str(pid))
     texts = {task: f"pid {', before '.join(pids)}" for task, pids in found.items()}
     return {task: f"{text}, {hosts[task]}" if task in hosts else text for task, text in texts.items()}
+
+
+def _starter(records: Iterable[Record]) -> str:
+    """Return what runs the cells: a notebook, or a program whose calls have no number."""
+    has_prompt = any(isinstance(record, CellBegan) and record.prompt for record in records)
+    return "notebook" if has_prompt else "program"
 
 
 def _first_line(source: str) -> str:
