@@ -60,6 +60,7 @@ ELSEWHERE = {
     ("docs/ray-kuberay.md", "bash"): "backends/remote/test_ray_docs.py",
     ("docs/ray-cloud.md", "bash"): "backends/remote/test_ray_docs.py",
     ("docs/inside.md", "python"): "features/report/test_report.py",
+    ("docs/seeing.md", "sql"): "features/pictures/test_perfetto.py",
 }
 IN_SHELL = ("README.md", "docs/scripts.md", "docs/setup.md")
 OUTPUTS = {  # the first words of a block, and the code whose output it shows

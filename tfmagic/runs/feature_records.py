@@ -1,13 +1,15 @@
-"""What features of tasks record while a cell runs, on disk: for each a line {"cell": n, "record": ...}.
+"""What features of tasks record while a cell runs, on disk: a line {"cell": n, "t": t, "record": ...} each.
 
     a feature of a task ══ FeatureRecorded ══ append_feature_record ──→ ``TASK.FEATURE.jsonl`` ──┐
     NAME/figures.py for views, NAME/recorded.py for reports, NAME/names.py for results  ←────────┘
 
-The supervisor writes them, beside the displays. What is in a record, only the feature knows.
+The supervisor writes them, beside the displays, with the time at which it got them, in seconds since the
+epoch. What is in a record, only the feature knows.
 """
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from tfmagic.protocol.cluster_spec import TaskId
 from tfmagic.protocol.events import FeatureRecorded
 from tfmagic.runs.folder import RunFolder, append_text, file_size
+from tfmagic.system import files
 
 _TAIL_BYTES = 1 << 16
 
@@ -26,7 +29,8 @@ def records_path(run: RunFolder, task: TaskId, feature: str) -> Path:
 def append_feature_record(run: RunFolder, event: FeatureRecorded, max_bytes: int) -> None:
     """Keep a record, as long as the file of its task and feature is below `max_bytes`."""
     path = records_path(run, event.task, event.feature)
-    line = f'{{"cell": {event.cell}, "record": {event.record.decode()}}}\n'
+    head = f'{{"cell": {event.cell}, "t": {time.time():.3f}'
+    line = f'{head}, "record": {event.record.decode()}}}\n'
     if file_size(path) + len(line) <= max_bytes:
         append_text(path, line)
 
@@ -75,3 +79,14 @@ class RecordReader:
                             yield json.loads(line)["record"]
         except OSError:
             return
+
+
+def timed_records(run: RunFolder, task: TaskId, feature: str) -> Iterator[tuple[float, Any]]:
+    """Yield all records of a task with the time at which each came, in seconds since the epoch.
+
+    A record of a version that did not note the time is left out.
+    """
+    for line in files.text_of(records_path(run, task, feature)).splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # a crash cut the line short
+            content = json.loads(line)
+            yield float(content["t"]), content["record"]

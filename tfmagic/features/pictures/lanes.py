@@ -30,6 +30,7 @@ class Span:
     what: str = ""
     whom: tuple[str, ...] = ()
     text: str = ""  #: One sentence.
+    where: str = ""  #: The line, with its code where it is one of the cell.
 
     @property
     def seconds(self) -> float:
@@ -118,12 +119,13 @@ def build(
     cell = chosen[-1]
     ended = [record for record in records if isinstance(record, CellEnded) and record.cell == cell.cell]
     end = ended[-1].t if ended else max(until, cell.t)
-    title = f"{name}: {_name_of(cell)} on {_count(cell.tasks)}, {duration(end - cell.t)}"
+    title = f"{name}: {name_of(cell)} on {_count(cell.tasks)}, {duration(end - cell.t)}"
     title += "" if ended else ", not ended"
     return _cut(records, title, cell.t, end, set(cell.tasks), note, cell)
 
 
-def _name_of(cell: CellBegan) -> str:
+def name_of(cell: CellBegan) -> str:
+    """Name a cell by its number in the notebook, else by that in the run."""
     kind = "cell" if cell.source else "call"
     return f"{kind} [{cell.prompt}]" if cell.prompt else f"{kind} {cell.cell}"
 
@@ -153,10 +155,10 @@ def _cut(
         Lane(task, tuple(_spans(changes_of(records, task, cells, ends), begin, end, cells)))
         for task in sorted(involved, key=_order)
     )
-    bars = tuple((max(cell.t - begin, 0.0), _name_of(cell)) for cell in shown)
+    bars = tuple((max(cell.t - begin, 0.0), name_of(cell)) for cell in shown)
     until = end - begin + _AFTER_S
     events = tuple(e for e in _events(records, involved, ends, begin) if 0 <= e.at <= until)
-    return coarsen(Timeline(title, begin, end - begin, lanes, events, bars, note), MOST_SPANS)
+    return Timeline(title, begin, end - begin, lanes, events, bars, note)
 
 
 def _order(task: str) -> tuple[int, int]:
@@ -204,7 +206,8 @@ def _spans(changes: Sequence[Change], begin: float, end: float, cells: dict[int,
             change.file.rpartition("/")[2],
             change.what,
             change.whom,
-            _sentence(change, cells),
+            _sentence(change, where := _where(change, cells)),
+            where,
         )
         if spans and _looks_like(spans[-1], span):
             spans[-1] = replace(spans[-1], end=span.end)
@@ -229,14 +232,19 @@ def _looks_like(one: Span, other: Span) -> bool:
     return replace(one, begin=0.0, end=0.0) == replace(other, begin=0.0, end=0.0)
 
 
-def _sentence(change: Change, cells: dict[int, CellBegan]) -> str:
+def _where(change: Change, cells: dict[int, CellBegan]) -> str:
+    """Return the line at which the task is, "" if that is not known."""
+    if not change.line:
+        return ""
+    where = f"line {change.line}" + (f" of {change.file.rpartition('/')[2]}" if change.file else "")
+    source = cells[change.cell].source.split("\n") if change.cell in cells else []
+    if not change.file and 0 < change.line <= len(source):
+        where += f": {source[change.line - 1].strip()[:80]}"
+    return where
+
+
+def _sentence(change: Change, where: str) -> str:
     """Describe what the task does, with the line of the cell."""
-    where = ""
-    if change.line:
-        where = f"line {change.line}" + (f" of {change.file.rpartition('/')[2]}" if change.file else "")
-        source = cells[change.cell].source.split("\n") if change.cell in cells else []
-        if not change.file and 0 < change.line <= len(source):
-            where += f": {source[change.line - 1].strip()[:80]}"
     what = change.doing
     if change.whom:
         more = f" and {len(change.whom) - 4} more" if len(change.whom) > 4 else ""

@@ -7,6 +7,7 @@ import contextvars
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
@@ -18,6 +19,8 @@ from tfmagic.errors import TfmagicError
 from tfmagic.features.pictures import run_timeline
 from tfmagic.features.pictures.cluster_map import ClusterMap
 from tfmagic.features.pictures.lanes import NoRecords
+from tfmagic.features.pictures.perfetto_file import HOW_TO_OPEN
+from tfmagic.features.pictures.run_timeline import RunTimeline
 from tfmagic.frontends.notebook.line_reports import find_run
 from tfmagic.frontends.notebook.view_choice import can_update, publisher
 
@@ -49,24 +52,40 @@ def _map(magics: NotebookClusters, name: str, task: str, live: bool) -> None:
 
 @line_command(
     "timeline",
-    "draw what each task did and when, in the last cell:  timeline [--all] [--run RUN]",
+    "draw what each task did and when, in the last cell:  timeline [--all] [--run RUN] [--perfetto FILE]",
     option("--cell", "N", "number of another cell in the notebook", type=parse_count),
     flag("--all", "the whole run, since the start of the cluster", dest="whole"),
     option(
         "--run", "RUN", "a past run, also one whose kernel died; attach --all lists them", dest="run_name"
     ),
+    option("--perfetto", "FILE", "write a trace for https://ui.perfetto.dev instead"),
     after="map",
 )
 def _timeline(
-    magics: NotebookClusters, name: str, cell: int | None, whole: bool, run_name: str | None
+    magics: NotebookClusters,
+    name: str,
+    cell: int | None,
+    whole: bool,
+    run_name: str | None,
+    perfetto: str | None,
 ) -> None:
+    found = _find_timeline(magics, name, cell, whole, run_name)
+    if perfetto is None:
+        display(found)
+        return
+    found.write_perfetto(perfetto)
+    print(f"tfmagic: wrote {Path(perfetto).expanduser()}; {HOW_TO_OPEN}")
+
+
+def _find_timeline(
+    magics: NotebookClusters, name: str, cell: int | None, whole: bool, run_name: str | None
+) -> RunTimeline:
     cluster = magics.clusters.get(name)
     if cluster is not None and not run_name:
-        display(cluster.timeline(cell, whole=whole))
-        return
+        return cluster.timeline(cell, whole=whole)
     run = find_run(magics, name, run_name)
     try:
-        display(run_timeline.of_run(run, f"run {run}", prompt=cell, whole=whole))
+        return run_timeline.of_run(run, f"run {run}", prompt=cell, whole=whole)
     except NoRecords as error:
         raise UsageError(str(error)) from None
 

@@ -12,6 +12,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     add("--all", action="store_true", help="the whole run, not only its last cell")
     add("--cell", type=parse_count, metavar="N", help="number of another cell in the notebook")
     add("--svg", metavar="FILE", help="write a picture instead")
+    add("--perfetto", metavar="FILE", help="write a trace for https://ui.perfetto.dev instead")
 
 
 PAGES = {
@@ -28,10 +29,11 @@ stands for its newest run. Without RUN it is the newest run of this folder, else
             ("timeline --all", "the newest run from its start to its end"),
             ("timeline 20260131-0930 --cell 7", "a cell, by its number in the notebook"),
             ("timeline --all --svg run.svg", "a picture"),
+            ("timeline --all --perfetto run.json", "a trace, to zoom into and to query"),
         ),
         (
             ("0", "success"),
-            ("1", "no such run or cell, or the picture cannot be written"),
+            ("1", "no such run or cell, or the file cannot be written"),
             ("2", "bad usage"),
         ),
         _add,

@@ -202,7 +202,8 @@ def describe_tasks(state: ClusterState, policy: Policy, now: float, at: float) -
         if task not in found:
             note = _note_on(seen.death, is_idle=True) if seen.death else ""
             doing = _BETWEEN_CELLS.get(seen.phase, Doing(seen.phase.value))
-            found[task] = Change(at, task.name, doing, seen.attempt, note=note)
+            pid, host = seen.pid, seen.host
+            found[task] = Change(at, task.name, doing, seen.attempt, note=note, pid=pid, host=host)
     return found
 
 

@@ -1,11 +1,14 @@
 """The timeline of a run, from its folder: as a picture in a notebook, and as text."""
 
+import os
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
-from tfmagic.features.pictures import lanes, timeline_svg, timeline_text
+from tfmagic.features.pictures import lanes, perfetto_file, timeline_svg, timeline_text
 from tfmagic.features.pictures.lanes import Timeline
 from tfmagic.features.pictures.timeline_file import CellBegan, Mark, Record, read_timeline
 from tfmagic.runs.folder import RunFolder
@@ -18,10 +21,20 @@ _DIED = f"The kernel of this run died; {_SEEN}"
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """What a timeline was made of; `full` has all spans, however short."""
+
+    run: RunFolder
+    records: Sequence[Record]
+    full: Timeline
+
+
+@dataclass(frozen=True, slots=True)
 class RunTimeline:
     """A timeline that shows itself as a picture in a notebook, and as text elsewhere."""
 
     timeline: Timeline
+    _source: Source = field(repr=False, compare=False)
 
     @property
     def text(self) -> str:
@@ -32,6 +45,18 @@ class RunTimeline:
     def svg(self) -> str:
         """The picture as SVG."""
         return timeline_svg.draw(self.timeline).svg
+
+    def write_perfetto(self, file: str | os.PathLike[str]) -> None:
+        """Write a trace for https://ui.perfetto.dev, in Chrome's JSON trace format.
+
+        It has a process for each task: its states, cells and lines, arrows from the task that others waited
+        for, and tracked values. A former trace of a timeline is replaced.
+
+        Raises:
+            TfmagicError: The file is there and is no such trace, or it cannot be written.
+        """
+        source = self._source
+        perfetto_file.write(Path(file).expanduser(), source.full, source.records, source.run)
 
     def __repr__(self) -> str:
         return self.text
@@ -66,7 +91,8 @@ def of_run(
     note = "" if lives or has_stopped or not records else _DIED
     if note and (host := host_elsewhere(run)):
         note = f"The kernel of this run belongs to another machine ({host}); {_SEEN}"
-    return RunTimeline(lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note))
+    full = lanes.build(records, name, until=until, prompt=prompt, whole=whole, note=note)
+    return RunTimeline(lanes.coarsen(full, lanes.MOST_SPANS), Source(run, records, full))
 
 
 def _without_source(record: Record) -> Record:

@@ -66,6 +66,8 @@ class Change(_Record, frozen=True, tag="task"):
     what: str = ""  #: The barrier or the call in which it waits.
     whom: tuple[str, ...] = ()  #: The tasks for which it waits.
     note: str = ""
+    pid: int = 0  #: Of its process; in a cell only the changes before it have pid and host.
+    host: str = ""
 
 
 class Mark(_Record, frozen=True, tag="mark"):
