@@ -8,6 +8,9 @@ import tfmagic
 from tfmagic.testing import raises_on
 
 
+TOO = "raised ValueError, and others did, too: "
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with tfmagic.Cluster(workers=2) as running:
@@ -23,6 +26,10 @@ def fail_everywhere():
     raise ValueError("alike")
 
 
+def fail_with_name():
+    raise ValueError(f"of {tfmagic.current_task().name}")
+
+
 def test_the_failure_of_the_task_passes(cluster):
     with raises_on("worker-1", ValueError, match="no num") as caught:
         cluster.run(fail_on, 1)
@@ -31,6 +38,9 @@ def test_the_failure_of_the_task_passes(cluster):
         cluster.run(fail_everywhere)
     with raises_on(["worker-0", "worker-1"], ValueError):
         cluster.run(fail_on, 0)
+    with raises_on("worker", ValueError, match="of worker-1") as caught:
+        cluster.run(fail_with_name)
+    assert str(caught.value) == "of worker-1"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +58,8 @@ def test_the_failure_of_the_task_passes(cluster):
             (fail_on, 1),
             r"did not raise KeyError.*ValueError\('no number'\) on worker-1",
         ),
-        ("worker-1", ValueError, (fail_everywhere,), r"ValueError\('alike'\) on worker-0"),
+        ("worker-1", ValueError, (fail_everywhere,), rf"worker-1 {TOO}ValueError\('alike'\) on worker-0"),
+        ("worker-0", ValueError, (fail_everywhere,), rf"worker-0 {TOO}ValueError\('alike'\) on worker-1"),
         ("worker-1", ValueError, (int,), r"worker-1 did not raise ValueError: no task has failed"),
         (
             "chief-0",

@@ -66,7 +66,7 @@ class raises_on(Generic[E]):  # noqa: N801 - as `pytest.raises`
         check = self._check_on_task if task_context.is_task() else self._check_run
         problem = check(error)
         if problem is None:
-            return error is not None and self.value is error
+            return self.value is not None
         raise AssertionError(problem) from error
 
     # ---- on a task: an exception of its own --------------------------------------------------------
@@ -99,13 +99,14 @@ class raises_on(Generic[E]):  # noqa: N801 - as `pytest.raises`
                 f"{self._task} did not raise {self._wanted}: {_describe(error)} was raised in this process, "
                 "by no task"
             )
-        root = next(iter(failures))
-        if not (_is_selected(root, self._task) and self._fits(error)):
+        # of equal failures any can be the root, by chance
+        equal = {name: each for name, each in failures.items() if type(each) is type(error)}
+        mine = [each for name, each in equal.items() if _is_selected(name, self._task) and self._fits(each)]
+        if not mine:
             return f"{self._task} did not raise {self._wanted}. The failure is {_list(failures)}"
-        others = [name for name in failures if not _is_selected(name, self._task)]
-        if too := {name: failures[name] for name in others if type(failures[name]) is type(error)}:
+        if too := {name: each for name, each in equal.items() if not _is_selected(name, self._task)}:
             return f"{self._task} raised {self._wanted}, and others did, too: {_list(too)}"
-        self._keep(error)
+        self._keep(mine[0])
         return None
 
     def _fits(self, error: BaseException) -> bool:
