@@ -7,7 +7,6 @@ import pytest
 import tfmagic
 from tfmagic.testing import raises_on
 
-
 TOO = "raised ValueError, and others did, too: "
 
 
