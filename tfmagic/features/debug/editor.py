@@ -1,0 +1,127 @@
+"""An editor's debugger in a task: debugpy, which listens on loopback for one client at a time.
+
+    VS Code, Neovim ... ══ the adapter, a process of debugpy's ══ pydevd in this task: threads, a trace function
+
+Nothing of it is imported before the user asks. The adapter ends when its connection to the task does, and the
+launcher ends what a task has left. Private parts of pydevd are used in `_Private` alone.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfmagic.errors import TfmagicError
+from tfmagic.features.debug import cell_files, debugger
+from tfmagic.features.debug.records import HOST, Listening
+from tfmagic.protocol.commands import RunCell
+from tfmagic.system.advice import Step
+from tfmagic.system.own_code import OUR_FOLDER
+
+_VARIABLES = {  # read by pydevd when it is imported
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # else a warning that Python's own modules are frozen
+    # the statements of a cell have a frame each: a step goes to the next one
+    "PYDEVD_IPYTHON_COMPATIBLE_DEBUGGING": "1",
+    "PYDEVD_IPYTHON_CONTEXT": "shell.py,_execute,_run_statements",
+}
+
+
+class Editor:
+    """The debugger of one task. Used by the main thread."""
+
+    def __init__(self, task: str, run: Path):
+        self._task, self._cells = task, run / cell_files.FOLDER
+        self._port = 0
+        self._debugpy: Any = None
+
+    @property
+    def listens(self) -> bool:
+        """Whether an editor can attach."""
+        return self._port > 0
+
+    def listen(self) -> Listening:
+        """Listen, unless it has begun before.
+
+        Raises:
+            TfmagicError: debugpy is missing or cannot listen.
+        """
+        if self.listens:
+            return Listening(self._port, str(self._cells), True, bool(self._debugpy.is_client_connected()))
+        for thread in threading.enumerate():
+            if thread.name.startswith("tfmagic-"):  # never stopped with the user's threads
+                thread.is_pydev_daemon_thread = thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+        try:
+            with _variables(_VARIABLES):
+                import debugpy
+
+                debugpy.configure(subProcess=False)  # processes that a cell starts run as ever
+                self._port = debugpy.listen((HOST, 0))[1]
+        except ImportError as error:
+            raise TfmagicError(
+                f"the debugger of an editor is the package debugpy, which {self._task} cannot import "
+                f"({error}):  {Step('install', 'debugpy')}"
+            ) from error
+        except RuntimeError as error:
+            raise TfmagicError(f"debugpy cannot listen in {self._task}: {error}") from error
+        self._debugpy = debugpy
+        _Private.hide_our_frames(os.path.dirname(debugpy.__file__))
+        sys.breakpointhook = self._break
+        for name, text in cell_files.known_cells():
+            self._show(name, text)
+        return Listening(self._port, str(self._cells))
+
+    def begin(self, cell: RunCell) -> None:
+        """Write the sources of a cell, and let its code stop at breakpoints."""
+        for name, text in [(cell.filename, cell.source), *cell.carried.sources]:
+            if text and not os.path.exists(name):
+                self._show(name, text)
+        self._debugpy.debug_this_thread()  # pdb or a cell can have taken the trace function
+
+    def _show(self, name: str, text: str) -> None:
+        _Private.set_file(name, str(cell_files.write_cell(self._cells, name, text)))
+
+    def _break(self, *args: Any, **kwargs: Any) -> None:
+        """Stop in the editor if one is attached, else open pdb: the hook of `breakpoint()`."""
+        if self._debugpy.is_client_connected():
+            self._debugpy.breakpoint()
+        else:
+            debugger.TaskDebugger().set_trace(sys._getframe(1))
+
+
+class _Private:
+    """Private parts of pydevd (debugpy 1.8)."""
+
+    @staticmethod
+    def hide_our_frames(debugpy: str) -> None:
+        """Neither stop in tfmagic's code nor show its frames, as debugpy does with its own."""
+        with contextlib.suppress(ImportError, AttributeError, TypeError):
+            from _pydevd_bundle.pydevd_api import PyDevdAPI
+            from _pydevd_bundle.pydevd_constants import get_global_debugger
+
+            ours = (debugpy, OUR_FOLDER)
+            PyDevdAPI().set_dont_trace_start_end_patterns(get_global_debugger(), ours, ("debugpy_launcher.py",))
+
+    @staticmethod
+    def set_file(name: str, path: str) -> None:
+        """Let pydevd take this file for the source of code with that name."""
+        with contextlib.suppress(ImportError, AttributeError, TypeError):
+            from pydevd_file_utils import NORM_PATHS_AND_BASE_CONTAINER
+
+            NORM_PATHS_AND_BASE_CONTAINER[name] = (path, path, os.path.basename(path))
+
+
+@contextlib.contextmanager
+def _variables(given: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
