@@ -49,4 +49,21 @@ def test_a_breakpoint_in_a_cell_stops_the_task(kernel):
         assert frames[0] == (str(file), 8, "<module>")  # the next statement, which is code by itself
         editor.request("continue", threadId=thread)
         kernel.outputs(cell)
-    assert "{'worker-0': 41, 'worker-1': 43}" in kernel.text("dict(found)")
+    assert "{'worker-0': 41, 'worker-1': 43}" in kernel.text("print(dict(found))")
+
+
+def test_the_others_are_not_stalled_while_a_task_stands_at_a_breakpoint(kernel):
+    kernel.run("%tfcluster start")
+    kernel.run("%config TFCluster.stall_s = 1")
+    kernel.run(CELL)
+    port, cells = attached(kernel.text("%tfcluster debug worker-1 --editor"))
+    (file,) = cells.glob("*.py")
+    with DapClient(port) as editor:
+        editor.attach({str(file): [4]})
+        cell = kernel.start(CELL)
+        thread = editor.stop()[0]
+        outputs = kernel.outputs(cell, lambda output: "stands in the debugger" in str(output))
+        print(outputs)
+        editor.request("continue", threadId=thread)
+        print(kernel.outputs(cell))
+    assert 0

@@ -27,15 +27,20 @@ _VARIABLES = {  # read by pydevd when it is imported
     "PYDEVD_IPYTHON_COMPATIBLE_DEBUGGING": "1",
     "PYDEVD_IPYTHON_CONTEXT": "shell.py,_execute,_run_statements",
 }
+_HAS_TRACE_FUNCTION = sys.version_info < (3, 12)  # else `sys.monitoring`, which costs next to nothing
 
 
 class Editor:
-    """The debugger of one task. Used by the main thread."""
+    """The debugger of one task. Used by the main thread, `tick` by the side thread.
+
+    Without an editor the trace function is taken away: with it, functions take some times as long.
+    """
 
     def __init__(self, task: str, run: Path):
         self._task, self._cells = task, run / cell_files.FOLDER
         self._port = 0
         self._debugpy: Any = None
+        self._is_traced = not _HAS_TRACE_FUNCTION
 
     @property
     def listens(self) -> bool:
@@ -78,7 +83,19 @@ class Editor:
         for name, text in [(cell.filename, cell.source), *cell.carried.sources]:
             if text and not os.path.exists(name):
                 self._show(name, text)
-        self._debugpy.debug_this_thread()  # pdb or a cell can have taken the trace function
+        if _HAS_TRACE_FUNCTION:  # pdb, an interrupt or a cell can also have taken it away
+            self._is_traced = bool(self._debugpy.is_client_connected())
+            self._debugpy.trace_this_thread(self._is_traced)
+
+    def tick(self) -> None:
+        """Let a cell that runs stop for an editor that has attached since it began. On the side thread."""
+        if not self._is_traced and self._debugpy.is_client_connected():
+            _Private.trace_main_thread()
+            self._is_traced = True
+
+    def end(self) -> None:
+        """Let the editor know that a cell has ended at a breakpoint, by an interrupt."""
+        _Private.resume_stopped()
 
     def _show(self, name: str, text: str) -> None:
         _Private.set_file(name, str(cell_files.write_cell(self._cells, name, text)))
@@ -103,6 +120,26 @@ class _Private:
 
             ours = (debugpy, OUR_FOLDER)
             PyDevdAPI().set_dont_trace_start_end_patterns(get_global_debugger(), ours, ("debugpy_launcher.py",))
+
+    @staticmethod
+    def resume_stopped() -> None:
+        """Mark this thread as one that runs, if an exception has left the function in which it had stopped."""
+        with contextlib.suppress(ImportError, AttributeError, TypeError):
+            from _pydevd_bundle.pydevd_api import PyDevdAPI
+            from _pydevd_bundle.pydevd_constants import STATE_SUSPEND
+
+            if threading.current_thread().additional_info.pydev_state == STATE_SUSPEND:  # type: ignore[attr-defined]
+                PyDevdAPI().request_resume_thread("*")
+
+    @staticmethod
+    def trace_main_thread() -> None:
+        """Set the trace function of the main thread, from another one."""
+        with contextlib.suppress(ImportError, AttributeError, TypeError):
+            import pydevd_tracing
+            from _pydevd_bundle.pydevd_constants import get_global_debugger
+
+            main = threading.main_thread().ident
+            pydevd_tracing.set_trace_to_threads(get_global_debugger().trace_dispatch, [main], False)
 
     @staticmethod
     def set_file(name: str, path: str) -> None:

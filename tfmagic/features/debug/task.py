@@ -55,10 +55,17 @@ class TaskDebuggers(CellPart):
             )
         debugger.look_at(self._error)
 
+    def tick(self) -> None:
+        """Let an editor that has attached stop the cell."""
+        if self._editor.listens:
+            self._editor.tick()
+
     def end(self, cell: RunCell, attempt: Attempt) -> None:
         """Keep what the cell has raised, and report where the task listens."""
         if attempt.error is not None and _NAME not in cell.extras:
             self._error = attempt.error
+            if self._editor.listens:
+                self._editor.end()
         if self._answer is not None:
             attempt.extras[_NAME], self._answer = encode(self._answer), None
 
