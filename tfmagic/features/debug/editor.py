@@ -10,13 +10,15 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tfmagic.errors import TfmagicError
 from tfmagic.features.debug import cell_files, debugger
-from tfmagic.features.debug.records import HOST, Listening
+from tfmagic.features.debug.records import HOST, Listening, loopback
+from tfmagic.features.debug.words import how_to_attach
+from tfmagic.protocol import task_context
 from tfmagic.protocol.commands import RunCell
 from tfmagic.system.advice import Step
 from tfmagic.system.own_code import OUR_FOLDER
@@ -47,12 +49,21 @@ class Editor:
         """Whether an editor can attach."""
         return self._port > 0
 
-    def listen(self) -> Listening:
+    def listen(self, wanted: str) -> Listening:
         """Listen, unless it has begun before.
 
+        Args:
+            wanted: The loopback device of the user's machine, as `loopback` identifies it.
+
         Raises:
-            TfmagicError: debugpy is missing or cannot listen.
+            TfmagicError: This task has another one; or debugpy is missing or cannot listen.
         """
+        if wanted != loopback():
+            raise TfmagicError(
+                f"{self._task} is on another machine, or in a network of its own, so an editor here does not "
+                "reach its loopback device, and the debugger listens on no other one: it has no password. Debug "
+                "the cell in a cluster on this machine, or with pdb, without --editor"
+            )
         if self.listens:
             return Listening(self._port, str(self._cells), True, bool(self._debugpy.is_client_connected()))
         for thread in threading.enumerate():
@@ -77,6 +88,12 @@ class Editor:
         for name, text in cell_files.known_cells():
             self._show(name, text)
         return Listening(self._port, str(self._cells))
+
+    def wait(self) -> None:
+        """Wait until an editor has attached and set its breakpoints."""
+        self._debugpy.wait_for_client()
+        self._debugpy.trace_this_thread(True)
+        sys.__breakpointhook__ = self._debugpy.breakpoint  # `run_script` puts it back in place
 
     def begin(self, cell: RunCell) -> None:
         """Write the sources of a cell, and let its code stop at breakpoints."""
@@ -106,6 +123,21 @@ class Editor:
             self._debugpy.breakpoint()
         else:
             debugger.TaskDebugger().set_trace(sys._getframe(1))
+
+
+def run_debugged(
+    wanted: str, function: Callable[..., Any], args: tuple[Any, ...], **kwargs: Mapping[str, Any]
+) -> Any:
+    """Call a function of a task as soon as an editor has attached; print how to do that.
+
+    Raises:
+        TfmagicError: As `Editor.listen`.
+    """
+    task = task_context.current_task().name
+    editor = Editor(task, Path())
+    print(how_to_attach(task, editor.listen(wanted), waits=True), file=sys.stderr, flush=True)
+    editor.wait()
+    return function(*args, **kwargs)
 
 
 class _Private:

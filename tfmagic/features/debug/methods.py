@@ -35,4 +35,4 @@ class Debugging(ClusterBase):
             job = self._running_cluster().cells.begin(plan)
         waiting.finish(job)
         if editor:
-            print(how_to_attach(chosen[0], job.found["debug"]))
+            print(how_to_attach(chosen[0].name, job.found["debug"]))

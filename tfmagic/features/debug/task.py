@@ -7,7 +7,7 @@ from pathlib import Path
 from tfmagic.errors import TfmagicError
 from tfmagic.features.debug import debugger
 from tfmagic.features.debug.editor import Editor
-from tfmagic.features.debug.records import Listening, decode_asked, encode, loopback
+from tfmagic.features.debug.records import Listening, decode_asked, encode
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.task.cell_parts import Attempt, CellPart
 
@@ -34,18 +34,9 @@ class TaskDebuggers(CellPart):
         """Look at it, or let an editor do so, if the cell is there for that."""
         asked = cell.extras.get(_NAME)
         if asked:
-            self._answer = self._listen(decode_asked(asked).loopback)
+            self._answer = self._editor.listen(decode_asked(asked).loopback)
         elif asked is not None:
             self._look()
-
-    def _listen(self, wanted: str) -> Listening:
-        if wanted != loopback():
-            raise TfmagicError(
-                f"{self._task} is on another machine, or in a network of its own, so an editor here does not "
-                "reach its loopback device, and the debugger listens on no other one: it has no password. Debug "
-                "the cell in a cluster on this machine, or with pdb, without --editor"
-            )
-        return self._editor.listen()
 
     def _look(self) -> None:
         if self._error is None:
