@@ -70,9 +70,14 @@ class DapClient:
         """Wait until a thread stops; return it, the reason, and its frames: file, line, function."""
         stopped = self.event("stopped")
         thread = stopped["threadId"]
-        return thread, stopped["reason"], [
-            (frame["source"].get("path", ""), frame["line"], frame["name"]) for frame in self.frames(thread)
-        ]
+        return (
+            thread,
+            stopped["reason"],
+            [
+                (frame["source"].get("path", ""), frame["line"], frame["name"])
+                for frame in self.frames(thread)
+            ],
+        )
 
     def frames(self, thread: int) -> list[dict[str, Any]]:
         """Return the frames of a thread that has stopped, the innermost first."""

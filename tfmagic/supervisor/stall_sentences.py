@@ -120,7 +120,7 @@ def _is_worth_telling(activity: TaskActivity, after_s: float) -> bool:
 
 def _place(cell: CellState, task: TaskId) -> str:
     place = cell.place(task)
-    if place is None:
+    if place is None or not place.line:
         return ""
     if place.filename == cell.request.commands[task].filename:
         return f" (cell line {place.line})"

@@ -39,7 +39,7 @@ _WAITS = (  # a file of TensorFlow 2.21, and a function there, in which a task w
     ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
 )
 _EAGER_OPS = "/tensorflow/python/ops/gen_"  # one function for each op, called past execute.py
-_SUSPENDED = "_do_wait_suspend"  # of debugpy 1.8
+_SUSPENDED = ("_do_wait_suspend", "_wait_for_attach")  # functions of debugpy 1.8
 WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _INSTALLED = ("<frozen ", *{sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")})
 _OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))
@@ -105,7 +105,10 @@ class PlaceWatch:
         elif now - self._named_at >= _AGAIN_S if self._inside else now - self._still.at >= _STILL_S:
             self._inside, self._named_at = name_wait(frame, found), now
         inside, wait = ("", Wait.DEBUGGER) if _is_debugged() else self._inside or ("", Wait.NONE)
-        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait, caught)
+        file, line = found.f_code.co_filename, found.f_lineno
+        if not cell.source and cell.call is None:  # it is tfmagic's own
+            file, line = cell.filename, 0
+        place = (cell.cell, file, line, inside, wait, caught)
         if place == self._reported:
             return None
         self._reported = place
@@ -161,7 +164,7 @@ def _is_debugged() -> bool:
     for innermost in sys._current_frames().values():
         frame: FrameType | None = innermost
         while frame is not None:
-            if frame.f_code.co_name == _SUSPENDED and frame.f_code.co_filename.endswith("pydevd.py"):
+            if frame.f_code.co_name in _SUSPENDED and frame.f_code.co_filename.endswith("pydevd.py"):
                 return True
             frame = frame.f_back
     return False

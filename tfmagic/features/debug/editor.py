@@ -95,6 +95,16 @@ class Editor:
         self._debugpy.trace_this_thread(True)
         sys.__breakpointhook__ = self._debugpy.breakpoint  # `run_script` puts it back in place
 
+    @property
+    def can_look(self) -> bool:
+        """Whether this debugpy shows frames that have ended. Older ones (1.8.14 for example) do not."""
+        return hasattr(self._debugpy, "trigger_exception_handler")
+
+    def look_at(self, error: BaseException) -> None:
+        """Wait for an editor, and stop it at the innermost frame of an exception."""
+        self._debugpy.wait_for_client()
+        self._debugpy.trigger_exception_handler(error, as_uncaught=False)
+
     def begin(self, cell: RunCell) -> None:
         """Write the sources of a cell, and let its code stop at breakpoints."""
         for name, text in [(cell.filename, cell.source), *cell.carried.sources]:
@@ -151,7 +161,9 @@ class _Private:
             from _pydevd_bundle.pydevd_constants import get_global_debugger
 
             ours = (debugpy, OUR_FOLDER)
-            PyDevdAPI().set_dont_trace_start_end_patterns(get_global_debugger(), ours, ("debugpy_launcher.py",))
+            PyDevdAPI().set_dont_trace_start_end_patterns(
+                get_global_debugger(), ours, ("debugpy_launcher.py",)
+            )
 
     @staticmethod
     def resume_stopped() -> None:

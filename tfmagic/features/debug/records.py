@@ -14,9 +14,15 @@ HOST = "127.0.0.1"  # never another one: whoever reaches the port can run code i
 
 
 class EditorAsked(Record, frozen=True):
-    """The user wants to attach an editor, from the machine with this loopback device."""
+    """The user wants to attach an editor.
+
+    Attributes:
+        loopback: The loopback device of the user's machine.
+        looks: Whether the task waits for the editor, and shows its last failure to it.
+    """
 
     loopback: str
+    looks: bool = False
 
 
 class Listening(Record, frozen=True):
@@ -27,12 +33,14 @@ class Listening(Record, frozen=True):
         cells: The folder with the source of its cells.
         known: Whether it has listened before.
         attached: Whether an editor is attached.
+        failure: The type of the exception that the last cell has raised, if an editor can look at it; else "".
     """
 
     port: int
     cells: str
     known: bool = False
     attached: bool = False
+    failure: str = ""
 
 
 encode = msgspec.msgpack.encode

@@ -4,10 +4,12 @@ import os
 import sys
 from pathlib import Path
 
+import msgspec
+
 from tfmagic.errors import TfmagicError
 from tfmagic.features.debug import debugger
 from tfmagic.features.debug.editor import Editor
-from tfmagic.features.debug.records import Listening, decode_asked, encode
+from tfmagic.features.debug.records import EditorAsked, Listening, decode_asked, encode
 from tfmagic.protocol.commands import RunCell, TaskBoot
 from tfmagic.task.cell_parts import Attempt, CellPart
 
@@ -34,9 +36,18 @@ class TaskDebuggers(CellPart):
         """Look at it, or let an editor do so, if the cell is there for that."""
         asked = cell.extras.get(_NAME)
         if asked:
-            self._answer = self._editor.listen(decode_asked(asked).loopback)
+            self._open_editor(decode_asked(asked))
         elif asked is not None:
             self._look()
+
+    def _open_editor(self, asked: EditorAsked) -> None:
+        answer = self._editor.listen(asked.loopback)
+        if self._error is None or not self._editor.can_look:
+            self._answer = answer
+        elif asked.looks:
+            self._editor.look_at(self._error)
+        else:
+            self._answer = msgspec.structs.replace(answer, failure=type(self._error).__name__)
 
     def _look(self) -> None:
         if self._error is None:

@@ -24,10 +24,23 @@ def how_to_attach(task: str, found: Listening, waits: bool = False) -> str:
     Args:
         waits: Whether a script waits for the editor, instead of cells that come.
     """
-    state = "has an editor attached" if found.attached else "waits for an editor" if waits else "listens for an editor"
+    state = (
+        "has an editor attached"
+        if found.attached
+        else "waits for an editor"
+        if waits
+        else "listens for an editor"
+    )
     lines = [
         f"tfmagic: {task} {'still ' * found.known}{state} on {HOST}:{found.port}",
         f"  VS Code, in launch.json:  {configuration(task, found.port)}",
         f"  Neovim with nvim-dap:     {nvim_command(task, found.port)}",
     ]
-    return "\n".join(lines if waits else [*lines, f"  the source of its cells:  {found.cells}"])
+    if not waits:
+        lines.append(f"  the source of its cells:  {found.cells}")
+    if found.failure:
+        lines.append(
+            f"tfmagic: {task} waits for the editor, to show it where {found.failure} was raised; an interrupt "
+            "ends that"
+        )
+    return "\n".join(lines)
