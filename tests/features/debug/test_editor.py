@@ -267,6 +267,23 @@ def test_a_missing_debugpy_is_told_with_the_line_that_installs_it(cluster, adapt
         listen(cluster, "all")
 
 
+def break_pydevd():
+    from debugpy.server import api  # it finds pydevd
+
+    assert api
+    import pydevd_file_utils
+
+    del pydevd_file_utils.NORM_PATHS_AND_BASE_CONTAINER
+
+
+def test_a_debugpy_without_a_private_part_is_told_and_listens(cluster):
+    cluster.run(break_pydevd, on="worker-1")
+    text = listen(cluster)
+    assert re.search(r"can fail: debugpy 1\.\S+ has no NORM_PATHS_AND_BASE_CONTAINER; 1\.8", text)
+    with DapClient(read_place(text)[0]) as editor:
+        assert editor.attach() == []
+
+
 def test_the_adapter_ends_with_its_task(cluster, adapters):
     port, _ = read_place(listen(cluster))
     (first,) = adapters()

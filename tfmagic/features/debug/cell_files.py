@@ -1,7 +1,7 @@
 """The source of cells as files, which an editor can open: `<run>/cells/cell-3-1f8a9c02.py`.
 
-A file belongs to a text: a cell that runs again unchanged has the same file, so its breakpoints hold. Tasks of
-a cluster share the folder.
+A file belongs to a text: a cell that runs again unchanged has the same file, so its breakpoints hold. The
+tasks of a cluster share the folder.
 """
 
 import hashlib

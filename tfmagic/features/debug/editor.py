@@ -1,9 +1,9 @@
 """An editor's debugger in a task: debugpy, which listens on loopback for one client at a time.
 
-    VS Code, Neovim ... ══ the adapter, a process of debugpy's ══ pydevd in this task: threads, a trace function
+    VS Code, Neovim ... ══ the adapter, a process ══ pydevd in the task: threads, a trace function
 
-Nothing of it is imported before the user asks. The adapter ends when its connection to the task does, and the
-launcher ends what a task has left. Private parts of pydevd are used in `_Private` alone.
+Nothing of it is imported before the user asks. When the task ends, the adapter tells the editor, and ends as
+soon as that has disconnected. The launcher ends what is left of a cluster.
 """
 
 import contextlib
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tfmagic.errors import TfmagicError
-from tfmagic.features.debug import cell_files, debugger
+from tfmagic.features.debug import cell_files, debugger, pydevd_parts
 from tfmagic.features.debug.records import HOST, Listening, loopback
 from tfmagic.features.debug.words import how_to_attach
 from tfmagic.protocol import task_context
 from tfmagic.protocol.commands import RunCell
+from tfmagic.system import notices
 from tfmagic.system.advice import Step
 from tfmagic.system.own_code import OUR_FOLDER
 
@@ -61,14 +62,23 @@ class Editor:
         if wanted != loopback():
             raise TfmagicError(
                 f"{self._task} is on another machine, or in a network of its own, so an editor here does not "
-                "reach its loopback device, and the debugger listens on no other one: it has no password. Debug "
-                "the cell in a cluster on this machine, or with pdb, without --editor"
+                "reach its loopback device, and the debugger listens on no other one: it has no password. Use a "
+                "cluster on this machine, or pdb, without --editor"
             )
         if self.listens:
-            return Listening(self._port, str(self._cells), True, bool(self._debugpy.is_client_connected()))
+            is_attached = bool(self._debugpy.is_client_connected())
+            return Listening(self._port, str(self._cells), known=True, attached=is_attached)
+        self._start()
+        for name, text in cell_files.known_cells():
+            self._show(name, text)
+        missing = ", ".join(pydevd_parts.find_missing())
+        lacks = f"debugpy {self._debugpy.__version__} has no {missing}" if missing else ""
+        return Listening(self._port, str(self._cells), lacks=lacks)
+
+    def _start(self) -> None:
         for thread in threading.enumerate():
-            if thread.name.startswith("tfmagic-"):  # never stopped with the user's threads
-                thread.is_pydev_daemon_thread = thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
+            if thread.name.startswith("tfmagic-"):  # never stopped with the user's; ipykernel does the same
+                vars(thread).update(is_pydev_daemon_thread=True, pydev_do_not_trace=True)
         try:
             with _variables(_VARIABLES):
                 import debugpy
@@ -83,11 +93,8 @@ class Editor:
         except RuntimeError as error:
             raise TfmagicError(f"debugpy cannot listen in {self._task}: {error}") from error
         self._debugpy = debugpy
-        _Private.hide_our_frames(os.path.dirname(debugpy.__file__))
+        pydevd_parts.hide_folders(os.path.dirname(debugpy.__file__), OUR_FOLDER)
         sys.breakpointhook = self._break
-        for name, text in cell_files.known_cells():
-            self._show(name, text)
-        return Listening(self._port, str(self._cells))
 
     def wait(self) -> None:
         """Wait until an editor has attached and set its breakpoints."""
@@ -97,7 +104,7 @@ class Editor:
 
     @property
     def can_look(self) -> bool:
-        """Whether this debugpy shows frames that have ended. Older ones (1.8.14 for example) do not."""
+        """Whether this debugpy shows frames that have ended. Older ones do not."""
         return hasattr(self._debugpy, "trigger_exception_handler")
 
     def look_at(self, error: BaseException) -> None:
@@ -117,15 +124,16 @@ class Editor:
     def tick(self) -> None:
         """Let a cell that runs stop for an editor that has attached since it began. On the side thread."""
         if not self._is_traced and self._debugpy.is_client_connected():
-            _Private.trace_main_thread()
+            pydevd_parts.trace_main_thread()
             self._is_traced = True
 
     def end(self) -> None:
         """Let the editor know that a cell has ended at a breakpoint, by an interrupt."""
-        _Private.resume_stopped()
+        pydevd_parts.resume_stopped()
 
     def _show(self, name: str, text: str) -> None:
-        _Private.set_file(name, str(cell_files.write_cell(self._cells, name, text)))
+        with contextlib.suppress(OSError):  # a full disk
+            pydevd_parts.set_file(name, str(cell_files.write_cell(self._cells, name, text)))
 
     def _break(self, *args: Any, **kwargs: Any) -> None:
         """Stop in the editor if one is attached, else open pdb: the hook of `breakpoint()`."""
@@ -145,53 +153,9 @@ def run_debugged(
     """
     task = task_context.current_task().name
     editor = Editor(task, Path())
-    print(how_to_attach(task, editor.listen(wanted), waits=True), file=sys.stderr, flush=True)
+    notices.tell(how_to_attach(task, editor.listen(wanted), waits=True))
     editor.wait()
     return function(*args, **kwargs)
-
-
-class _Private:
-    """Private parts of pydevd (debugpy 1.8)."""
-
-    @staticmethod
-    def hide_our_frames(debugpy: str) -> None:
-        """Neither stop in tfmagic's code nor show its frames, as debugpy does with its own."""
-        with contextlib.suppress(ImportError, AttributeError, TypeError):
-            from _pydevd_bundle.pydevd_api import PyDevdAPI
-            from _pydevd_bundle.pydevd_constants import get_global_debugger
-
-            ours = (debugpy, OUR_FOLDER)
-            PyDevdAPI().set_dont_trace_start_end_patterns(
-                get_global_debugger(), ours, ("debugpy_launcher.py",)
-            )
-
-    @staticmethod
-    def resume_stopped() -> None:
-        """Mark this thread as one that runs, if an exception has left the function in which it had stopped."""
-        with contextlib.suppress(ImportError, AttributeError, TypeError):
-            from _pydevd_bundle.pydevd_api import PyDevdAPI
-            from _pydevd_bundle.pydevd_constants import STATE_SUSPEND
-
-            if threading.current_thread().additional_info.pydev_state == STATE_SUSPEND:  # type: ignore[attr-defined]
-                PyDevdAPI().request_resume_thread("*")
-
-    @staticmethod
-    def trace_main_thread() -> None:
-        """Set the trace function of the main thread, from another one."""
-        with contextlib.suppress(ImportError, AttributeError, TypeError):
-            import pydevd_tracing
-            from _pydevd_bundle.pydevd_constants import get_global_debugger
-
-            main = threading.main_thread().ident
-            pydevd_tracing.set_trace_to_threads(get_global_debugger().trace_dispatch, [main], False)
-
-    @staticmethod
-    def set_file(name: str, path: str) -> None:
-        """Let pydevd take this file for the source of code with that name."""
-        with contextlib.suppress(ImportError, AttributeError, TypeError):
-            from pydevd_file_utils import NORM_PATHS_AND_BASE_CONTAINER
-
-            NORM_PATHS_AND_BASE_CONTAINER[name] = (path, path, os.path.basename(path))
 
 
 @contextlib.contextmanager

@@ -33,7 +33,8 @@ class Listening(Record, frozen=True):
         cells: The folder with the source of its cells.
         known: Whether it has listened before.
         attached: Whether an editor is attached.
-        failure: The type of the exception that the last cell has raised, if an editor can look at it; else "".
+        failure: The type of what the last cell has raised, if an editor can look at it; else "".
+        lacks: What the installed debugpy has not, so that breakpoints can fail to stop; else "".
     """
 
     port: int
@@ -41,6 +42,7 @@ class Listening(Record, frozen=True):
     known: bool = False
     attached: bool = False
     failure: str = ""
+    lacks: str = ""
 
 
 encode = msgspec.msgpack.encode

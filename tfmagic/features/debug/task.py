@@ -1,4 +1,4 @@
-"""Keep the last failure of a task, and open a debugger in a cell that asks for it: pdb, or that of an editor."""
+"""Keep the last failure of a task, and open a debugger in a cell that asks for it: pdb, or an editor's."""
 
 import os
 import sys

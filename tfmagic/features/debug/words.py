@@ -40,7 +40,9 @@ def how_to_attach(task: str, found: Listening, waits: bool = False) -> str:
         lines.append(f"  the source of its cells:  {found.cells}")
     if found.failure:
         lines.append(
-            f"tfmagic: {task} waits for the editor, to show it where {found.failure} was raised; an interrupt "
-            "ends that"
+            f"tfmagic: {task} waits for the editor, to show it where {found.failure} was raised; "
+            "an interrupt ends that"
         )
+    if found.lacks:
+        lines.append(f"tfmagic: breakpoints in cells can fail: {found.lacks}; 1.8 is known to work")
     return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""Private parts of pydevd, the debugger inside debugpy: the only place that uses them.
+
+They are those of debugpy 1.8. Without one of them a function here does nothing, and `find_missing` names it.
+"""
+
+import importlib
+import os
+import threading
+from typing import Any
+
+_API = "_pydevd_bundle.pydevd_api", "PyDevdAPI"
+_PRESENT = "_pydevd_bundle.pydevd_constants", "get_global_debugger"
+_SUSPENDED = "_pydevd_bundle.pydevd_constants", "STATE_SUSPEND"
+_FILES = "pydevd_file_utils", "NORM_PATHS_AND_BASE_CONTAINER"
+_TRACE = "pydevd_tracing", "set_trace_to_threads"
+_ALL = (_API, _PRESENT, _SUSPENDED, _FILES, _TRACE)
+
+
+def _find(place: tuple[str, str]) -> Any:
+    """Return an attribute of a module of pydevd, or None."""
+    try:
+        return getattr(importlib.import_module(place[0]), place[1], None)
+    except ImportError:
+        return None
+
+
+def find_missing() -> tuple[str, ...]:
+    """Return the names of the parts that this debugpy does not have, once it was imported."""
+    return tuple(place[1] for place in _ALL if _find(place) is None)
+
+
+def hide_folders(*folders: str) -> None:
+    """Neither stop in code of these folders nor show its frames."""
+    api, present = _find(_API), _find(_PRESENT)
+    if api is not None and present is not None:
+        api().set_dont_trace_start_end_patterns(present(), folders, ("debugpy_launcher.py",))
+
+
+def set_file(name: str, path: str) -> None:
+    """Take this file for the source of the code that Python knows under that name."""
+    if (files := _find(_FILES)) is not None:
+        files[name] = (path, path, os.path.basename(path))
+
+
+def resume_stopped() -> None:
+    """Mark this thread as one that runs, if an exception has left the function in which it had stopped."""
+    api, state = _find(_API), getattr(threading.current_thread(), "additional_info", None)
+    if api is not None and state is not None and state.pydev_state == _find(_SUSPENDED):
+        api().request_resume_thread("*")
+
+
+def trace_main_thread() -> None:
+    """Set the trace function of the main thread, from another one."""
+    trace, present = _find(_TRACE), _find(_PRESENT)
+    if trace is not None and present is not None:
+        trace(present().trace_dispatch, [threading.main_thread().ident], False)
