@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tfmagic.errors import TfmagicError
 from tfmagic.features.debug import cell_files, debugger, pydevd_parts
 from tfmagic.features.debug.records import HOST, Listening, loopback
@@ -71,8 +73,10 @@ class Editor:
         self._start()
         for name, text in cell_files.known_cells():
             self._show(name, text)
-        missing = ", ".join(pydevd_parts.find_missing())
-        lacks = f"debugpy {self._debugpy.__version__} has no {missing}" if missing else ""
+        lacks = ""
+        if missing := ", ".join(pydevd_parts.find_missing()):
+            what = f"debugpy {self._debugpy.__version__} has no {missing}"
+            lacks = f"breakpoints in cells can fail: {what}; 1.8.22 is known to work"
         return Listening(self._port, str(self._cells), lacks=lacks)
 
     def _start(self) -> None:
@@ -102,10 +106,15 @@ class Editor:
         self._debugpy.trace_this_thread(True)
         sys.__breakpointhook__ = self._debugpy.breakpoint  # `run_script` puts it back in place
 
-    @property
-    def can_look(self) -> bool:
-        """Whether this debugpy shows frames that have ended. Older ones do not."""
-        return hasattr(self._debugpy, "trigger_exception_handler")
+    def with_failure(self, answer: Listening, error: BaseException) -> Listening:
+        """Return the answer with the failure that an editor can look at, or with the reason why it cannot."""
+        if hasattr(self._debugpy, "trigger_exception_handler"):
+            return msgspec.structs.replace(answer, failure=type(error).__name__)
+        pdb = Step("debug", self._task)
+        lacks = (
+            f"debugpy {self._debugpy.__version__} is too old to show its last failure; {pdb} opens pdb on it"
+        )
+        return msgspec.structs.replace(answer, lacks=lacks)
 
     def look_at(self, error: BaseException) -> None:
         """Wait for an editor, and stop it at the innermost frame of an exception."""

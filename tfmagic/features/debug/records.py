@@ -34,7 +34,7 @@ class Listening(Record, frozen=True):
         known: Whether it has listened before.
         attached: Whether an editor is attached.
         failure: The type of what the last cell has raised, if an editor can look at it; else "".
-        lacks: What the installed debugpy has not, so that breakpoints can fail to stop; else "".
+        lacks: A sentence on what the installed debugpy cannot do; else "".
     """
 
     port: int

@@ -4,8 +4,6 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
-
 from tfmagic.errors import TfmagicError
 from tfmagic.features.debug import debugger
 from tfmagic.features.debug.editor import Editor
@@ -42,12 +40,12 @@ class TaskDebuggers(CellPart):
 
     def _open_editor(self, asked: EditorAsked) -> None:
         answer = self._editor.listen(asked.loopback)
-        if self._error is None or not self._editor.can_look:
+        if self._error is None:
             self._answer = answer
         elif asked.looks:
             self._editor.look_at(self._error)
         else:
-            self._answer = msgspec.structs.replace(answer, failure=type(self._error).__name__)
+            self._answer = self._editor.with_failure(answer, self._error)
 
     def _look(self) -> None:
         if self._error is None:

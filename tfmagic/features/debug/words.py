@@ -44,5 +44,5 @@ def how_to_attach(task: str, found: Listening, waits: bool = False) -> str:
             "an interrupt ends that"
         )
     if found.lacks:
-        lines.append(f"tfmagic: breakpoints in cells can fail: {found.lacks}; 1.8 is known to work")
+        lines.append(f"tfmagic: {found.lacks}")
     return "\n".join(lines)
