@@ -242,6 +242,54 @@ def test_an_interrupt_leaves_the_breakpoint_and_the_next_call_stops_again(cluste
     assert cluster.status()[1]["pid"] == pid, "it was not killed"
 
 
+def reduce():
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    me = strategy.cluster_resolver.task_id
+    if me == 1:
+        me += 0  # it stops here
+    sums = strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0 + me)))
+    return float(sums)
+
+
+def test_a_peer_waits_in_its_collective_for_a_task_at_a_breakpoint(cluster):
+    port, _ = read_place(listen(cluster))
+    with DapClient(port) as editor:
+        editor.attach({str(HERE): [inspect.getsourcelines(reduce)[1] + 6]})
+        future = cluster.submit(reduce)
+        thread = editor.stop()[0]
+        wait_until(lambda: cluster.status()[0]["note"] == "in all_reduce for worker-1")
+        shown = cluster.status()
+        assert (shown[1]["doing"], shown[1]["note"]) == ("waiting", "in the debugger")
+        assert [each["stalls"] for each in shown] == [0, 0]
+        editor.request("next", threadId=thread)
+        thread = editor.stop()[0]
+        editor.request("continue", threadId=thread)
+        assert dict(future.result(60)) == {"worker-0": 3.0, "worker-1": 3.0}
+
+
+def add_in_a_child():
+    import os
+
+    pid = os.fork()
+    if pid == 0:
+        os._exit(add(6))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_child_process_passes_breakpoints(cluster):
+    port, _ = read_place(listen(cluster))
+    with DapClient(port) as editor:
+        editor.attach({str(HERE): [STOP]})
+        assert dict(cluster.run(add_in_a_child, on="worker-1")) == {"worker-1": 7}
+        future = cluster.submit(add, 1, on="worker-1")
+        thread = editor.stop()[0]  # the task itself still does
+        editor.request("continue", threadId=thread)
+        assert dict(future.result(60)) == {"worker-1": 2}
+
+
 def has_trace_function():
     return sys.gettrace() is not None
 

@@ -64,7 +64,7 @@ class Editor:
         if wanted != loopback():
             raise TfmagicError(
                 f"{self._task} is on another machine, or in a network of its own, so an editor here does not "
-                "reach its loopback device, and the debugger listens on no other one: it has no password. Use a "
+                "reach its loopback device. The debugger listens on no other one: it has no password. Use a "
                 "cluster on this machine, or pdb, without --editor"
             )
         if self.listens:
@@ -88,7 +88,7 @@ class Editor:
                 import debugpy
 
                 debugpy.configure(subProcess=False)  # processes that a cell starts run as ever
-                self._port = debugpy.listen((HOST, 0))[1]
+                port = debugpy.listen((HOST, 0))[1]
         except ImportError as error:
             raise TfmagicError(
                 f"the debugger of an editor is the package debugpy, which {self._task} cannot import "
@@ -99,6 +99,14 @@ class Editor:
         self._debugpy = debugpy
         pydevd_parts.hide_folders(os.path.dirname(debugpy.__file__), OUR_FOLDER)
         sys.breakpointhook = self._break
+        os.register_at_fork(after_in_child=self._leave)
+        self._port = port  # from now on the side thread calls `tick`
+
+    def _leave(self) -> None:
+        """Let a child process pass breakpoints: it has no thread that would talk to the editor."""
+        self._port = 0
+        sys.breakpointhook = debugger.break_here
+        self._debugpy.trace_this_thread(False)
 
     def wait(self) -> None:
         """Wait until an editor has attached and set its breakpoints."""
@@ -133,8 +141,9 @@ class Editor:
     def tick(self) -> None:
         """Let a cell that runs stop for an editor that has attached since it began. On the side thread."""
         if not self._is_traced and self._debugpy.is_client_connected():
-            pydevd_parts.trace_main_thread()
             self._is_traced = True
+            with contextlib.suppress(Exception):  # private parts of another debugpy must not end the task
+                pydevd_parts.trace_main_thread()
 
     def end(self) -> None:
         """Let the editor know that a cell has ended at a breakpoint, by an interrupt."""
