@@ -106,7 +106,7 @@ class PlaceWatch:
             self._inside, self._named_at = name_wait(frame, found), now
         inside, wait = ("", Wait.DEBUGGER) if _is_debugged() else self._inside or ("", Wait.NONE)
         file, line = found.f_code.co_filename, found.f_lineno
-        if not cell.source and cell.call is None:  # it is tfmagic's own
+        if not cell.filename and cell.call is None:  # it is tfmagic's own
             file, line = cell.filename, 0
         place = (cell.cell, file, line, inside, wait, caught)
         if place == self._reported:
