@@ -107,9 +107,13 @@ def test_a_breakpoint_in_a_cell_stops_the_task(kernel):
         editor.request("next", threadId=thread)
         thread, _, frames = editor.stop()
         assert frames[0][1] == 5 and editor.evaluate("local", thread) == "42"
-        editor.request("next", threadId=thread)
-        thread, _, frames = editor.stop()
-        assert frames[0] == (str(file), 8, "<module>")  # the next statement, which is code by itself
+        lines = [5]
+        while lines[-1] < 8:  # since Python 3.12 a step also stops where the call returns to
+            editor.request("next", threadId=thread)
+            thread, _, frames = editor.stop()
+            lines.append(frames[0][1])
+        assert lines in ([5, 8], [5, 7, 8])  # to the next statement, which is code by itself
+        assert frames[0] == (str(file), 8, "<module>")
         editor.request("continue", threadId=thread)
         kernel.outputs(cell)
     assert "{'worker-0': 41, 'worker-1': 43}" in kernel.text("print(dict(found))")

@@ -97,6 +97,7 @@ class Editor:
         except RuntimeError as error:
             raise TfmagicError(f"debugpy cannot listen in {self._task}: {error}") from error
         self._debugpy = debugpy
+        pydevd_parts.leave_by_interrupts()
         pydevd_parts.hide_folders(os.path.dirname(debugpy.__file__), OUR_FOLDER)
         sys.breakpointhook = self._break
         os.register_at_fork(after_in_child=self._leave)
@@ -134,9 +135,10 @@ class Editor:
         for name, text in [(cell.filename, cell.source), *cell.carried.sources]:
             if text and not os.path.exists(name):
                 self._show(name, text)
-        if _HAS_TRACE_FUNCTION:  # pdb, an interrupt or a cell can also have taken it away
-            self._is_traced = bool(self._debugpy.is_client_connected())
-            self._debugpy.trace_this_thread(self._is_traced)
+        self._is_traced = not _HAS_TRACE_FUNCTION or bool(self._debugpy.is_client_connected())
+        self._debugpy.trace_this_thread(
+            self._is_traced
+        )  # an interrupt, pdb or the last cell can have ended it
 
     def tick(self) -> None:
         """Let a cell that runs stop for an editor that has attached since it began. On the side thread."""
@@ -146,8 +148,8 @@ class Editor:
                 pydevd_parts.trace_main_thread()
 
     def end(self) -> None:
-        """Let the editor know that a cell has ended at a breakpoint, by an interrupt."""
-        pydevd_parts.resume_stopped()
+        """Let an editor stop nothing between two cells, where its user cannot see what stands."""
+        self._debugpy.trace_this_thread(False)
 
     def _show(self, name: str, text: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

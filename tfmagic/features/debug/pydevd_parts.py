@@ -10,10 +10,9 @@ from typing import Any
 
 _API = "_pydevd_bundle.pydevd_api", "PyDevdAPI"
 _PRESENT = "_pydevd_bundle.pydevd_constants", "get_global_debugger"
-_SUSPENDED = "_pydevd_bundle.pydevd_constants", "STATE_SUSPEND"
 _FILES = "pydevd_file_utils", "NORM_PATHS_AND_BASE_CONTAINER"
 _TRACE = "pydevd_tracing", "set_trace_to_threads"
-_ALL = (_API, _PRESENT, _SUSPENDED, _FILES, _TRACE)
+_ALL = (_API, _PRESENT, _FILES, _TRACE)
 
 
 def _find(place: tuple[str, str]) -> Any:
@@ -42,11 +41,24 @@ def set_file(name: str, path: str) -> None:
         files[name] = (path, path, os.path.basename(path))
 
 
-def resume_stopped() -> None:
-    """Mark this thread as one that runs, if an exception has left the function in which it had stopped."""
-    api, state = _find(_API), getattr(threading.current_thread(), "additional_info", None)
-    if api is not None and state is not None and state.pydev_state == _find(_SUSPENDED):
-        api().request_resume_thread("*")
+def leave_by_interrupts() -> None:
+    """Let a thread go on after an exception that was raised while it stands at a breakpoint.
+
+    Without this it would still count as one to be stopped, and would stop at the next line that it runs.
+    """
+    api, present = _find(_API), _find(_PRESENT)
+    if api is None or present is None:
+        return
+    wait = present().do_wait_suspend
+
+    def do_wait_suspend(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return wait(*args, **kwargs)
+        except BaseException:
+            api().request_resume_thread("*")
+            raise
+
+    present().do_wait_suspend = do_wait_suspend
 
 
 def trace_main_thread() -> None:

@@ -64,8 +64,8 @@ class TaskDebuggers(CellPart):
         """Keep what the cell has raised, and report where the task listens."""
         if attempt.error is not None and _NAME not in cell.extras:
             self._error = attempt.error
-            if self._editor.listens:
-                self._editor.end()
+        if self._editor.listens:
+            self._editor.end()
         if self._answer is not None:
             attempt.extras[_NAME], self._answer = encode(self._answer), None
 
