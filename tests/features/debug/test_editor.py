@@ -265,7 +265,8 @@ def test_a_peer_waits_in_its_collective_for_a_task_at_a_breakpoint(cluster):
         thread = editor.stop()[0]
         wait_until(lambda: cluster.status()[0]["note"] == "in all_reduce for worker-1")
         shown = cluster.status()
-        assert (shown[1]["doing"], shown[1]["note"]) == ("waiting", "in the debugger")
+        place = inspect.getsourcelines(reduce)[1] + 6
+        assert [shown[1][key] for key in ("doing", "line", "note")] == ["waiting", place, "in the debugger"]
         assert [each["stalls"] for each in shown] == [0, 0]
         editor.request("next", threadId=thread)
         thread = editor.stop()[0]

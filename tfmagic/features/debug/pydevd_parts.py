@@ -58,6 +58,9 @@ def leave_by_interrupts() -> None:
             api().request_resume_thread("*")
             raise
 
+    # its frame counts as one of pydevd's: below one of tfmagic's, no place of the cell would be looked for
+    code = do_wait_suspend.__code__.replace(co_filename=wait.__code__.co_filename)
+    do_wait_suspend.__code__ = code
     present().do_wait_suspend = do_wait_suspend
 
 
