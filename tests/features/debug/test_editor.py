@@ -95,6 +95,7 @@ def test_a_breakpoint_in_a_cell_stops_the_task(kernel):
     kernel.run(CELL)
     port, cells = read_place(kernel.text("%tfcluster debug worker-1 --editor"))
     file = file_of(cells, CELL)
+    assert (cells.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
     with DapClient(port) as editor:
         assert editor.attach({str(file): [4]}) == [True]
         cell = kernel.start(CELL)

@@ -28,6 +28,7 @@ def write_cell(folder: Path, name: str, text: str) -> Path:
     number = next(filter(None, found.groups()), "") if (found := _CELL.match(name)) else ""
     path = folder / f"cell-{number or 'x'}-{digest}.py"
     whole = folder / f".{path.name}.{os.getpid()}"
+    whole.touch(mode=0o600)
     whole.write_text(text, encoding="utf-8", errors="surrogateescape")
     whole.replace(path)  # another task can write the same
     return path
