@@ -32,6 +32,8 @@ def test_the_page_on_security_names_each_process_that_listens_on_a_port():
     (rule,) = [line for line in page.split("\n- ") if "listens on a port**" in line]
     assert "TensorBoard" in rule and "`%tfcluster tensorboard`" in rule
     assert re.search(r"\*\*TensorBoard\*\* .*listens on a port of 127\.0\.0\.1", page)
+    assert "`%tfcluster debug TASK --editor`" in rule and "`tfmagic run --debug TASK SCRIPT`" in rule
+    assert re.search(r"\*\*The debugger of an editor\*\* .*listens on 127\.0\.0\.1", page)
 
 
 def test_each_page_of_the_docs_has_its_place():

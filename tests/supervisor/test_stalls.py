@@ -286,6 +286,20 @@ def test_a_question_to_the_user_is_no_hang():
     assert watched.words()["worker-0"] == "stalled"
 
 
+def test_a_task_in_the_debugger_of_an_editor_is_no_hang_and_is_told_at_once():
+    watched = WatchedCell(A, B, C)
+    watched.happen(at_line(B, 4, "", Wait.DEBUGGER), at_line(A, 5, "all_reduce", Wait.COLLECTIVE))
+    assert watched.sentence() == "worker-1 stands in the debugger (cell line 4)"  # worker-2 runs
+    watched.happen(at_line(C, 5, "all_reduce", Wait.COLLECTIVE))
+    watched.pass_time(3600)
+    assert set(watched.words().values()) == {"waiting"} and watched.note(B) == "in the debugger"
+    assert watched.sentence() == "worker-1 stands in the debugger (cell line 4); the others wait for it"
+    watched.happen(at_line(B, 4, "time.sleep"))  # its silence begins only now
+    assert watched.words()["worker-1"] == "running"
+    watched.pass_time(11)
+    assert watched.words()["worker-1"] == "stalled"
+
+
 def test_a_coordinator_that_waits_for_its_servers_is_told():
     watched = WatchedCell(A, B, C, cells=(A,))
     watched.happen(at_line(A, 6, "coordinator.join", Wait.RPC))

@@ -5,6 +5,7 @@
                                      ├─→ NAME/lines.py: line commands, of `tfmagic.clusters.api.lines`
                                      ├─→ NAME/ways.py: another way in which a notebook runs a cell
                                      ├─→ NAME/pages.py, shell.py: commands of the program ``tfmagic``
+                                     ├─→ NAME/scripts.py: options of ``tfmagic run``, and what they change
                                      ├─→ NAME/steps.py: STEPS, which messages propose
                                      ├─→ NAME/figures.py: open_figures, of `tfmagic.views.figures`
                                      ├─→ NAME/recorded.py: FIELD, of `tfmagic.runs.feature_fields`

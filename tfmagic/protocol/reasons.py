@@ -12,6 +12,7 @@ class Wait(enum.Enum):
     DATASET = "its data set"
     PEERS = "its peers to start"
     STEP = "its data set or a collective"  # a tf.function can have both
+    DEBUGGER = "the user of a debugger"
 
 
 class Cause(enum.Enum):

@@ -3,6 +3,7 @@
 TaskActivity of each task + outcomes → one sentence, "" as long as all goes well
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -52,6 +53,8 @@ def explain(
     if cut_off := list(_cut_off(state)):
         after_s = min(after_s, _CUT_OFF_S)
     activities = stalls.describe(state, cell, policy, now)
+    if debugged := _in_debugger(cell, activities):
+        return debugged
     if not any(_is_worth_telling(activity, after_s) for activity in activities.values()):
         return ""
     order = sorted(activities, key=lambda task: (activities[task].doing is Doing.RUNNING, task))
@@ -92,6 +95,22 @@ def explain_interrupt(cell: CellState) -> str:
     )
 
 
+def _in_debugger(cell: CellState, activities: Mapping[TaskId, TaskActivity]) -> str:
+    """Return which tasks stand in a debugger and whether all others wait for them; "" if that is not all."""
+    places: dict[str, list[TaskId]] = {}
+    for task, activity in activities.items():
+        if activity.doing is Doing.STALLED:
+            return ""
+        if activity.reason is Reason.DEBUGGER:
+            places.setdefault(_place(cell, task), []).append(task)
+    stopped = list(itertools.chain(*places.values()))
+    others = [activity.reason for task, activity in activities.items() if task not in stopped]
+    parts = [Reason.DEBUGGER.clause(tasks, "", {}) + place for place, tasks in places.items()]
+    if parts and others and all(reason in FOR_OTHERS for reason in others):
+        parts.append(f"the others wait for {'it' if len(stopped) == 1 else 'them'}")
+    return "; ".join(parts)
+
+
 def _is_worth_telling(activity: TaskActivity, after_s: float) -> bool:
     """Check whether the user should hear of it: not of a slow data set, nor of a question to the user."""
     if activity.doing is Doing.WAITING:
@@ -101,7 +120,7 @@ def _is_worth_telling(activity: TaskActivity, after_s: float) -> bool:
 
 def _place(cell: CellState, task: TaskId) -> str:
     place = cell.place(task)
-    if place is None:
+    if place is None or not place.line:
         return ""
     if place.filename == cell.request.commands[task].filename:
         return f" (cell line {place.line})"

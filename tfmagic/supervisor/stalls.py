@@ -119,8 +119,10 @@ def note_task_event(
 
 
 def _has_moved(before: LineReached | None, event: LineReached) -> bool:
-    """Check whether a task is at another line, or has left the call in which it was."""
+    """Check whether a task is at another line, or has left the call or the debugger in which it was."""
     if before is None or (before.filename, before.line) != (event.filename, event.line):
+        return True
+    if before.wait is Wait.DEBUGGER and event.wait is not Wait.DEBUGGER:
         return True
     return bool(before.inside) and before.inside != event.inside
 
@@ -160,6 +162,7 @@ class Reason(enum.Enum):
     CALL = ("waits", "wait", "in {what}")
     DATASET = ("waits", "wait", "for the next batch")
     INPUT = ("waits", "wait", "for your input")
+    DEBUGGER = ("stands", "stand", "in the debugger")
     SILENT = ("gives", "give", "no sign of progress")
     INSIDE = ("is", "are", "in {what}")  # a call that is not known to wait
     STOPPED = ("is", "are", "stopped")
@@ -173,13 +176,14 @@ class Reason(enum.Enum):
 
 
 FOR_OTHERS = (Reason.BARRIER, Reason.STRATEGY, Reason.PEERS, Reason.CALL)
-WAITS = (*FOR_OTHERS, Reason.DATASET, Reason.INPUT)
+WAITS = (*FOR_OTHERS, Reason.DATASET, Reason.INPUT, Reason.DEBUGGER)
 _WAIT_REASONS = {
     Wait.COLLECTIVE: Reason.CALL,
     Wait.RPC: Reason.CALL,
     Wait.STEP: Reason.CALL,
     Wait.DATASET: Reason.DATASET,
     Wait.PEERS: Reason.PEERS,
+    Wait.DEBUGGER: Reason.DEBUGGER,
 }
 
 
@@ -253,7 +257,8 @@ def _activity(
         return TaskActivity(Doing.WAITING, Reason.INPUT, "", "for your input")
     if wait is not Wait.NONE:
         call = inside or wait.value
-        note = {Wait.DATASET: "for its data set", Wait.PEERS: ""}.get(wait, f"in {call}")
+        notes = {Wait.DATASET: "for its data set", Wait.PEERS: "", Wait.DEBUGGER: "in the debugger"}
+        note = notes.get(wait, f"in {call}")
         reason = _WAIT_REASONS[wait]
         return TaskActivity(Doing.WAITING, reason, call if reason is Reason.CALL else "", note, still_s)
     if still_s < policy.stall_s:

@@ -39,6 +39,7 @@ _WAITS = (  # a file of TensorFlow 2.21, and a function there, in which a task w
     ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
 )
 _EAGER_OPS = "/tensorflow/python/ops/gen_"  # one function for each op, called past execute.py
+_SUSPENDED = ("_do_wait_suspend", "_wait_for_attach")  # functions of debugpy 1.8
 WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _INSTALLED = ("<frozen ", *{sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")})
 _OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))
@@ -103,8 +104,11 @@ class PlaceWatch:
             self._still, self._inside = still, None
         elif now - self._named_at >= _AGAIN_S if self._inside else now - self._still.at >= _STILL_S:
             self._inside, self._named_at = name_wait(frame, found), now
-        inside, wait = self._inside or ("", Wait.NONE)
-        place = (cell.cell, found.f_code.co_filename, found.f_lineno, inside, wait, caught)
+        inside, wait = ("", Wait.DEBUGGER) if _is_debugged() else self._inside or ("", Wait.NONE)
+        file, line = found.f_code.co_filename, found.f_lineno
+        if not cell.filename and cell.call is None:  # it is tfmagic's own
+            file, line = cell.filename, 0
+        place = (cell.cell, file, line, inside, wait, caught)
         if place == self._reported:
             return None
         self._reported = place
@@ -151,6 +155,19 @@ def find_frame(frame: FrameType | None, cell_file: str) -> FrameType | None:
             outermost = frame
         frame = frame.f_back
     return None if cell_file else outermost
+
+
+def _is_debugged() -> bool:
+    """Check whether a thread stands in the debugger of an editor: in a function of debugpy's pydevd."""
+    if "pydevd" not in sys.modules:
+        return False
+    for innermost in sys._current_frames().values():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            if frame.f_code.co_name in _SUSPENDED and frame.f_code.co_filename.endswith("pydevd.py"):
+                return True
+            frame = frame.f_back
+    return False
 
 
 def name_wait(frame: FrameType, users: FrameType) -> tuple[str, Wait]:

@@ -120,7 +120,7 @@ def _activities(supervisor: Supervisor) -> dict[TaskId, tuple[str, int | None, s
     for cell in (cell for cell in state.cells.values() if cell.sent):
         for task, activity in stalls.describe(state, cell, supervisor.policy(), time.monotonic()).items():
             place = cell.place(task)
-            found[task] = activity.doing.value, None if place is None else place.line, activity.note
+            found[task] = activity.doing.value, None if place is None else place.line or None, activity.note
     return found
 
 

@@ -49,7 +49,7 @@ _MARKED = (
     events.TasksSlowed,
     *(events.HostSilent, events.HostCutOff, TaskExited, TaskLost),
 )
-_OF_REASON = {Reason.INPUT: Doing.INPUT, Reason.STOPPED: Doing.PAUSED}
+_OF_REASON = {Reason.INPUT: Doing.INPUT, Reason.DEBUGGER: Doing.INPUT, Reason.STOPPED: Doing.PAUSED}
 _MEETS = (Wait.COLLECTIVE, Wait.PEERS)
 
 

@@ -16,6 +16,7 @@ from tfmagic.clusters.launch.arguments import parse_count, parse_seconds
 from tfmagic.clusters.launch.given_options import add_options
 from tfmagic.frontends import mistyped
 from tfmagic.frontends.cli.pages import ENVIRONMENT, FILES, with_features
+from tfmagic.system import features
 from tfmagic.system.advice import program_name
 from tfmagic.system.version import VERSION
 
@@ -243,13 +244,16 @@ def _is_shape(word: str) -> bool:
 def _add_run(parser: Parser) -> None:
     add_options(parser, "the cluster (default: two workers)", can_keep=False)
     no_chief = "with --ps, no chief is added: worker-0 is the script's chief"
-    add = parser.add_argument_group("the run").add_argument
+    group = parser.add_argument_group("the run")
+    add = group.add_argument
     add("--no-chief", action="store_true", help=no_chief)
     add("--timeout", type=parse_seconds, metavar="SECONDS", help="end the run after that, and show stacks")
     add("--keep-going", action="store_true", help="a failing task does not stop the others")
     grace: dict[str, Any] = {"metavar": "SECONDS"}
     grace["type"] = lambda text: 0.0 if text in ("0", "0.0") else parse_seconds(text)
     add("--grace", default=GRACE_S, help=f"for the others to end after a failure ({GRACE_S:g})", **grace)
+    for half in features.halves("scripts"):
+        half.add_options(group)
     add("--term-grace", default=TERM_GRACE_S, help=f"to end after SIGTERM ({TERM_GRACE_S:g})", **grace)
     add = parser.add_argument_group("output").add_argument
     add("--log-dir", metavar="DIR", help="put the logs there, as TASK.log")

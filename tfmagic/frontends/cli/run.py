@@ -19,7 +19,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -58,6 +58,7 @@ from tfmagic.runs.stack_files import group_stacks
 from tfmagic.supervisor.one_shot_rules import OneShotTask, Rules
 from tfmagic.system import files
 from tfmagic.system.advice import program_name
+from tfmagic.system.features import halves
 from tfmagic.system.own_code import OUR_FOLDER
 from tfmagic.task.script import run_script
 from tfmagic.views.hints import CellHints
@@ -180,10 +181,13 @@ class ScriptRun:
         one_shot, run, tasks = self._one_shot, self._one_shot.cluster.run, self._shape.tasks
         call: Call = (run_script, (self._args.target, self._args.argv, self._args.is_module), {})
         try:
+            calls: Mapping[TaskId, Call] = dict.fromkeys(tasks, call)
+            for half in halves("scripts"):
+                calls = half.change_calls(self._args, calls)
             if self._args.log_dir:
                 put_logs(run, tasks, Path(self._args.log_dir))
             with self._signals.raising():
-                one_shot.begin(dict.fromkeys(tasks, call))
+                one_shot.begin(calls)
         except BaseException:
             one_shot.close()
             raise
