@@ -1,4 +1,4 @@
-"""Private parts of IPython, h5py, Ray and Python can be gone: a line says what that costs, and the rest works."""
+"""Private parts of IPython, h5py, Ray, debugpy and Python can be gone: a line says what that costs, and the rest works."""
 
 import importlib.util
 import json
@@ -9,12 +9,18 @@ from pathlib import Path
 import pytest
 
 from tfmagic.backends.remote import patches as of_ray
+from tfmagic.features.debug import pydevd_parts
 from tfmagic.frontends.notebook import patches as of_ipython
 from tfmagic.hdf5 import patches as of_h5py
 from tfmagic.system import signal_handlers
 from tfmagic.system.patches import Patch, PatchTable
 
-TABLES = {"IPython": of_ipython.TABLE, "h5py": of_h5py.TABLE, "Python": signal_handlers.TABLE}
+TABLES = {
+    "IPython": of_ipython.TABLE,
+    "h5py": of_h5py.TABLE,
+    "Python": signal_handlers.TABLE,
+    "debugpy": pydevd_parts.TABLE,
+}
 if importlib.util.find_spec("ray") is not None:
     TABLES["ray"] = of_ray.TABLE
 ROWS = [(package, name) for package, table in TABLES.items() for name in table.rows]
@@ -23,13 +29,14 @@ ROWS = [(package, name) for package, table in TABLES.items() for name in table.r
 PROGRAM = f"""
 import importlib, json, os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
-import h5py
+import debugpy._vendored.force_pydevd, h5py, pydevd
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.terminal.prompts import Prompts
 from broken_patches import break_row
 from doctoring import case
 from tfmagic.backends.remote import patches as of_ray, ray_head
 from tfmagic.clusters.launch.settings import TFCluster
+from tfmagic.features.debug import pydevd_parts
 from tfmagic.features.doctor import ray_cluster, software
 from tfmagic.frontends.notebook import patches as of_ipython, plain_cells
 from tfmagic.hdf5 import guarding, patches as of_h5py
@@ -64,7 +71,16 @@ def use_Python():
     assert (module.handler_of is signal.getsignal) is not module.TABLE.fits(module.HANDLERS)
     print(*module.TABLE.left_out())
 
+def use_debugpy():
+    pydevd.PyDB()
+    pydevd_parts.hide_folders("/nowhere")
+    pydevd_parts.set_file("cell", "/nowhere/cell.py")
+    pydevd_parts.leave_by_interrupts()
+    pydevd_parts.trace_main_thread()
+    print(*pydevd_parts.TABLE.left_out())
+
 tables = dict(IPython=of_ipython.TABLE, h5py=of_h5py.TABLE, ray=of_ray.TABLE, Python=signal_handlers.TABLE)
+tables["debugpy"] = pydevd_parts.TABLE
 TFCluster.instance().warm = False  # no launcher
 for package, name in json.loads(sys.argv[1]):
     print(f"--- {{name or package}}", flush=True)

@@ -39,7 +39,7 @@ _WAITS = (  # a file of TensorFlow 2.21, and a function there, in which a task w
     ("/tensorflow/python/distribute/coordinator/", "", Wait.RPC),
 )
 _EAGER_OPS = "/tensorflow/python/ops/gen_"  # one function for each op, called past execute.py
-_SUSPENDED = ("_do_wait_suspend", "_wait_for_attach")  # functions of debugpy 1.8
+_SUSPENDED = ("_do_wait_suspend", "_wait_for_attach")  # of debugpy 1.8; `features.debug` probes them
 WAITING_MODULES = (threading.__file__, multiprocessing.pool.__file__, concurrent.futures._base.__file__)
 _INSTALLED = ("<frozen ", *{sysconfig.get_path(name) for name in ("stdlib", "platlib", "purelib")})
 _OP_WAITS = (("Collective", Wait.COLLECTIVE), ("Iterator", Wait.DATASET), ("Remote", Wait.RPC))

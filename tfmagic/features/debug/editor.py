@@ -73,11 +73,9 @@ class Editor:
         self._start()
         for name, text in cell_files.known_cells():
             self._show(name, text)
-        lacks = ""
-        if missing := ", ".join(pydevd_parts.find_missing()):
-            what = f"debugpy {self._debugpy.__version__} has no {missing}"
-            lacks = f"breakpoints in cells can fail: {what}; 1.8.22 is known to work"
-        return Listening(self._port, str(self._cells), lacks=lacks)
+        lacks = "; ".join(pydevd_parts.TABLE.left_out())
+        known = f" (debugpy {self._debugpy.__version__}; 1.8.22 has all)" if lacks else ""
+        return Listening(self._port, str(self._cells), lacks=lacks + known)
 
     def _start(self) -> None:
         for thread in threading.enumerate():
