@@ -47,7 +47,11 @@ TABLE = PatchTable(
     ),
     Patch(
         LATE,
-        (f"{_TRACE}(tracing_func, thread_idents)", f"{_PRESENT}()"),
+        (
+            f"{_TRACE}(tracing_func, thread_idents)",
+            f"{_PRESENT}()",
+            "pydevd:PyDB.set_tracing_for_untraced_contexts()",
+        ),
         "breakpoints hold in a cell that ran before an editor has attached (Python 3.11)",
         "they hold from the next cell on",
         versions_tried=_DEBUGPY,
@@ -100,4 +104,6 @@ def leave_by_interrupts() -> None:
 def trace_main_thread() -> None:
     """Set the trace function of the main thread, from another one."""
     if TABLE.fits(LATE):
-        find(_TRACE)(find(_PRESENT)().trace_dispatch, [threading.main_thread().ident], False)
+        present = find(_PRESENT)()
+        find(_TRACE)(present.trace_dispatch, [threading.main_thread().ident], False)
+        present.set_tracing_for_untraced_contexts()  # the frames that run, which have lost it meanwhile
