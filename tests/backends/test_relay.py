@@ -62,7 +62,7 @@ class Engine:
     def connect(self, address, name, step):
         pass
 
-    def place(self, opening, say):
+    def place(self, opening, left_out, say):
         return {task: task.name for task in opening.tasks}
 
     def agent_at(self, node):

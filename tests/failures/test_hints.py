@@ -92,7 +92,7 @@ def check_the_hint_of_the_scope(cluster, capsys):
     weights = cluster.run(fit_in_or_outside_of_the_scope, True, timeout=100)
     assert weights["worker-0"] == weights["worker-1"]
     said = capsys.readouterr().out
-    assert "hint" not in said and "overhead" not in said, "nor does our repair make TensorFlow warn"
+    assert "hint:" not in said and "overhead" not in said, "nor does our repair make TensorFlow warn"
 
 
 def test_fit_of_a_model_that_was_made_outside_of_the_scope(cluster_of_module, capsys):
@@ -143,7 +143,7 @@ def test_statistics_of_batch_normalization_are_those_of_each_tasks_rows(cluster_
     assert not found.equal and str(found).endswith("but for 2 statistics that differ by design")
     assert "synchronized=True" in repr(found) and "kernel" not in repr(found)
     means = cluster_of_module.run(fit_with_batch_normalization, True, timeout=100)
-    assert means["worker-0"] == means["worker-1"] and "hint" not in capsys.readouterr().out
+    assert means["worker-0"] == means["worker-1"] and "hint:" not in capsys.readouterr().out
     assert cluster_of_module.diff("model").equal
 
 
@@ -171,7 +171,7 @@ def test_rows_that_fit_never_reads_are_counted(cluster_of_module, capsys, cure):
     said = capsys.readouterr().out
     if cure:
         assert set(steps.values()) == {8}, "8 steps of 2 rows: all 16"
-        assert "hint" not in said
+        assert "hint:" not in said
     else:
         assert set(steps.values()) == {4}, "4 steps of 2 rows: 8 of 16"
         assert "hint: 1/2 of the rows" in said and "steps_per_epoch=8" in said, said
@@ -215,7 +215,7 @@ multiprocessing.Process(target=time.sleep, args=(1000,), daemon=True).start()  #
     assert len(set(means)) == keras - 1 and len(means) == 2
     own = scope_hint.STATISTICS_HINT.partition("{layers} ")[2]
     at_end = done.stderr.splitlines()[-3 if keras == 3 else -2 :]
-    assert "hint" not in done.stdout and own in at_end[0] if keras == 3 else own not in done.stderr
+    assert "hint:" not in done.stdout and own in at_end[0] if keras == 3 else own not in done.stderr
     assert "hint: 1/2 of the rows" in at_end[-2] and "(worker-0, worker-1; " in at_end[-2], done.stderr
     assert "hint: fit has left different weights on worker-0 and worker-1" in at_end[-1]
     assert "explain different-weights" in done.stderr and "%" not in done.stderr
