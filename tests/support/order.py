@@ -41,6 +41,7 @@ _SHARED = {  # what the files of a group share, and would each start again
         *("clusters/test_interrupted_starts", "task/test_settings_on_tasks"),
         *("views/test_text_for_programs", "views/test_unseen_output"),
         *("server/test_server_extension", "front_ends/test_front_ends", "features/debug/test_debug"),
+        "features/debug/test_editor",
     ),
     "TensorFlow in the process of the tests": (
         *("logdir/test_saving", "logdir/test_mirrors", "logdir/test_stores", "logdir/test_places"),
