@@ -449,7 +449,7 @@ def test_an_interrupt_before_the_task_has_begun_the_cell_is_not_lost(cluster_of_
 def test_an_interrupt_while_tasks_are_starting_gives_the_cell_up(cluster_of_module, monkeypatch):
     supervisor = cluster_of_module._latest.supervisor
     (launcher,) = psutil.Process(supervisor.backend.launcher.process.pid).children()
-    monkeypatch.setattr(supervisor, "_resume_own", lambda: None)
+    monkeypatch.setattr(supervisor, "_resume_own", lambda starts: None)
     launcher.suspend()
     try:
         supervisor.ask(LaunchRequested(cluster_of_module.tasks[:1]))

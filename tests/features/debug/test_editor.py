@@ -337,7 +337,10 @@ def break_pydevd():
 def test_a_debugpy_without_a_private_part_is_told_and_listens(cluster):
     cluster.run(break_pydevd, on="worker-1")
     text = listen(cluster)
-    assert re.search(r"can fail: debugpy 1\.\S+ has no NORM_PATHS_AND_BASE_CONTAINER; 1\.8\.22", text)
+    assert re.search(
+        r"no pydevd_file_utils:NORM_PATHS_AND_BASE_CONTAINER\): breakpoints in cells are not", text
+    )
+    assert re.search(r"\(debugpy 1\.\S+; 1\.8\.22 has all\)", text)
     with DapClient(read_place(text)[0]) as editor:
         assert editor.attach() == []
 
