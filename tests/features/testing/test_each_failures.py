@@ -5,24 +5,11 @@ import sys
 
 import pytest
 from conftest import program
+from test_each_task import CONFTEST as RATE
+from test_each_task import HANGS_S, WORDS
 
-HANGS_S = 240
-WORDS = ("-p", "no:cacheprovider", "-p", "tfmagic.pytest_plugin", "--strict-markers")
-
-CONFTEST = """
+CONFTEST = f"""{RATE}
 import threading
-
-import pytest
-
-
-class Rate:
-    def __init__(self, value):
-        self.value = value
-
-
-@pytest.fixture
-def rate():
-    return Rate(0.5)
 
 
 @pytest.fixture
