@@ -164,8 +164,8 @@ def _simulated(count: int) -> Iterator[Callable[[str], None]]:
         command = RunCell(cell=number, source=source, filename="<cell>", tasks=tasks)
         cell = RunningCell(CellRequested(number, dict.fromkeys(tasks, command)), simulated.ends)
         view = TextView(run, cell.starts.items(), cell.displays, _drop)
-        supervisor.run_cell(cell, waits=True)
-        if not supervisor.wait_cell(cell, _PATIENCE_S):
+        supervisor.run_cell(cell)
+        if not cell.done.wait(_PATIENCE_S):
             raise TimeoutError(f"the cell did not end on {count} simulated tasks")
         view.finish(cell.outcome)
 

@@ -10,7 +10,7 @@ from tfmagic.protocol.commands import RunCell
 
 PACKAGE = Path(tfmagic.__file__).parent
 PAGE = PACKAGE.parent / "CONTRIBUTING.md"
-MOST_FILES, MOST_LINES = 29, 7061  # the aim is 25 and 5500; less is better, more is not allowed
+MOST_FILES, MOST_LINES = 28, 6963  # the aim is 25 and 5500; less is better, more is not allowed
 WITHOUT_CODE = {"protocol/events.py"}  # classes that only hold something
 NOTE_CALLS = """
 import os, sys, tfmagic

@@ -1,5 +1,7 @@
 """Whose thread does what: a supervisor over a backend without processes, at the moments that matter."""
 
+import ctypes
+import itertools
 import queue
 import threading
 import time
@@ -124,7 +126,7 @@ def test_costly_looks_are_rare_above_all_between_cells(state_dir):
     )
     made._take_samples = look_long
     made._last_look -= 10  # so that one is due
-    made._step(0.0)
+    made._step()
     assert made._look_at() - made._last_look >= spent_s / 0.005 * 0.9
     made._cells[1] = RunningCell(CellRequested(1, {A: RunCell(1)}), {})
     assert spent_s / 0.03 * 0.9 <= made._look_at() - made._last_look < spent_s / 0.005 * 0.9
@@ -170,6 +172,34 @@ def test_cells_of_many_threads_all_end(supervisor):
     assert all(cells.get(timeout=20).done.wait(20) for _ in range(400))
     for thread in threads:
         thread.join()
+
+
+class Injected(Exception):
+    pass
+
+
+def test_an_exception_that_comes_into_a_thread_that_waits_for_cells_ends_nothing_else(supervisor):
+    met, numbers, is_over = [], itertools.count(100), threading.Event()
+
+    def run_cells():
+        while not is_over.is_set():
+            try:
+                assert run_cell(supervisor, next(numbers)).done.wait(20)
+            except Injected as error:  # as of a signal handler, between any two instructions
+                met.append(error)
+
+    thread = threading.Thread(target=run_cells)
+    thread.start()
+    while len(met) < 30 and thread.is_alive():
+        inject = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        inject(ctypes.c_ulong(thread.ident), ctypes.py_object(Injected))
+        enough = supervisor.cells_ended + 20
+        assert supervisor.wait_for(lambda state, enough=enough: supervisor.cells_ended >= enough, 20)
+    is_over.set()
+    thread.join(20)
+    last = run_cell(supervisor, 10**6)
+    assert last.done.wait(20) and set(last.outcome.outcomes) == {A, B} and not supervisor.ended
+    assert not supervisor._cells
 
 
 def test_a_cell_that_shows_as_sent_has_the_place_where_its_output_begins(supervisor):

@@ -30,7 +30,6 @@ class RunningCell:
     Attributes:
         done: Set when the cell has ended.
         outcome: How it ended; None before, and if the cluster was stopped meanwhile.
-        is_awaited: Whether a thread waits for it in `Supervisor.wait_cell`.
         has_records: Whether features of tasks might have recorded something.
         has_hints: Whether there might be hints.
         dumps: Where in its file the last stacks begin that a task was asked for, in bytes.
@@ -45,7 +44,7 @@ class RunningCell:
         self.request = request
         self.starts = dict(starts)
         self.dumps: dict[TaskId, int] = {}
-        self.is_awaited = self.has_records = self.has_hints = False
+        self.has_records = self.has_hints = False
         self.requested_at = time.monotonic()
         self.displays: deque[Displayed] = deque()
         self.inputs: deque[InputWanted] = deque()

@@ -4,9 +4,9 @@
     backend ────── wait, then take_events ─→ events ─┴→ apply → state → decide → actions → backend
                                                                           └→ FinishCell → RunningCell.finish
 
-Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. While it rests, a thread
-that waits for a cell runs the loop (`tfmagic.supervisor.turn`). The loop unpickles nothing of the user's and
-displays nothing. Other threads read `state`, which is immutable.
+Each cluster has one thread for it, "tfmagic-NAME", a daemon that ends with `close`. No other thread runs the
+loop, so that no exception which comes into a thread of the user's, as of a signal handler, can end a cluster.
+The loop unpickles nothing of the user's and displays nothing. Other threads read `state`, which is immutable.
 
 No single action, listener or callback ends a cluster. A launch that raises is a lost task, a cell that cannot
 be sent has failed, and the traceback of anything else is printed once.
@@ -20,7 +20,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import assert_never
 
 from tfmagic.backends.protocol import Backend
@@ -45,7 +45,6 @@ from tfmagic.supervisor.state import (
     Send,
     Signal,
 )
-from tfmagic.supervisor.turn import REST_S, Turn, may_drive
 from tfmagic.system import memory
 from tfmagic.system.usage import Sampler, Usage
 
@@ -101,7 +100,7 @@ class Supervisor:
         self.state: ClusterState = lifecycle.new_state(tasks)
         self.changed, self._waiting, self._max_log_bytes = threading.Condition(), 0, max_log_bytes
         self.crashed: BaseException | None = None
-        self._mailbox: deque[events.Event] = deque()
+        self._mailbox: deque[events.Event | RunningCell] = deque()
         self._cells: dict[int, RunningCell] = {}  # the unfinished ones, by number
         self._router = EventRouter(backend, run, self._cells, max_log_bytes)
         self.ended, self.pid, self.warning, self.cells_ended = False, 0, "", 0
@@ -115,8 +114,7 @@ class Supervisor:
         defects = DefectReports()
         self._call, self._report_defect = defects.call, defects.report
         self._sampler: Sampler[Hashable] = Sampler()
-        self._last_look, self._look_cost_s, self._may_rest = self._clock(), 0.0, False
-        self._turn = Turn(backend.wake)
+        self._last_look, self._look_cost_s = self._clock(), 0.0
         self._wake_at: float | None = None
         self.thread = threading.Thread(target=self._serve, name=f"tfmagic-{name}", daemon=True)
 
@@ -136,26 +134,19 @@ class Supervisor:
 
     def ask(self, event: events.Event) -> None:
         """Hand an event that the user caused to the loop."""
-        if not self.ended:
-            self._mailbox.append(event)
-            self._turn.end_rest()
-            self.backend.wake()
+        self._post(event)
 
-    def run_cell(self, cell: RunningCell, waits: bool = False) -> None:
-        """Start a cell, or queue it if earlier ones need its tasks. With `waits`, `wait_cell` follows."""
-        self._cells[cell.request.cell] = cell
-        if not (waits and may_drive() and self._turn.run_here(self._step, 0.0, cell.request)):
-            self.ask(cell.request)
+    def run_cell(self, cell: RunningCell) -> None:
+        """Start a cell, or queue it if earlier ones need its tasks. `cell.done` tells its end."""
+        self._post(cell)
         if self.ended:  # the loop has not seen it
             cell.finish(None)
 
-    def wait_cell(self, cell: RunningCell, timeout_s: float) -> bool:
-        """Wait until a cell has ended; return False if the time has passed. See `tfmagic.supervisor.turn`."""
-        cell.is_awaited, until = True, self._clock() + timeout_s
-        drives = self._turn.is_resting and may_drive()
-        while not (has_ended := cell.done.is_set()) and drives and self._clock() < until:
-            drives = self._turn.run_here(self._step, until)
-        return has_ended or cell.done.wait(max(until - self._clock(), 0))
+    def _post(self, letter: events.Event | RunningCell) -> None:
+        """Leave it in the mailbox in one step: an exception can come between any two, as of a signal."""
+        if not self.ended:
+            self._mailbox.append(letter)
+            self.backend.wake()
 
     def interrupt(self, tasks: tuple[TaskId, ...] = (), cell: int = 0, insists: bool = False) -> None:
         """Interrupt every unfinished cell, or this one; with `tasks`, only on these.
@@ -208,17 +199,15 @@ class Supervisor:
         try:
             self._decide([])
             while not lifecycle.is_over(self.state, self._clock()):
-                self._step(float("inf"))
-                if self._may_rest and not self._cells and self._wake_at is None:
-                    self._may_rest = False
-                    self._turn.rest(self._is_needed)
+                self._step()
         except BaseException as error:  # a bug here must leave no thread waiting
             self.crashed = error
         finally:
             self.ended = True
             atexit.unregister(self.close)
             self._call(self.backend.close)
-            for cell in list(self._cells.values()):
+            self._call(list, self._empty_mailbox())  # a cell may have come meanwhile
+            for cell in self._cells.values():
                 self._call(cell.finish, None)
             with self.changed:
                 self.changed.notify_all()
@@ -226,15 +215,13 @@ class Supervisor:
                 self._call(callback)
             self._call(self._observer, self)
 
-    def _step(self, until: float, *arrived_here: events.Event) -> None:
-        """Wait for events, at most until that time, and do what they and these demand."""
+    def _step(self) -> None:
+        """Wait for events, at most until the next look or decision is due, and do what they demand."""
         look_at, began = self._look_at(), 0.0
-        due = min(look_at, until, look_at if self._wake_at is None else self._wake_at)
+        due = look_at if self._wake_at is None else min(look_at, self._wake_at)
         self.backend.wait(max(due - self._clock(), 0))
         arrived = list(self.backend.take_events())
-        while self._mailbox:
-            arrived.append(self._mailbox.popleft())
-        arrived += arrived_here
+        arrived += self._empty_mailbox()
         if self._clock() >= look_at and self._clock() >= self._look_at():  # or a cell has begun
             began = time.thread_time()
             arrived.append(self._look())
@@ -244,17 +231,21 @@ class Supervisor:
         if began:
             self._look_cost_s = time.thread_time() - began
 
-    def _is_needed(self) -> bool:
-        """Check whether the own thread must go on, since a cell lasts, or waits for nobody."""
-        begun = [cell.requested_at for cell in list(self._cells.values())]
-        return bool(self._mailbox) or min(begun, default=self._clock()) < self._clock() - REST_S
+    def _empty_mailbox(self) -> Iterator[events.Event]:
+        """Take what other threads have left, and note the cells among it."""
+        while self._mailbox:
+            letter = self._mailbox.popleft()
+            if isinstance(letter, RunningCell):
+                self._cells[letter.request.cell] = letter
+                letter = letter.request
+            yield letter
 
     def _look_at(self) -> float:
         """Return when the next look is due; it does not delay short cells."""
         idle = self._last_look + max(_IDLE_LOOK_S, self._look_cost_s / _IDLE_LOOK_SHARE)
-        cells = list(self._cells.values())  # other threads add some
         look_s = max(_LOOK_S, self._look_cost_s / _LOOK_SHARE)
-        return min(max(self._last_look, cells[0].requested_at) + look_s, idle) if cells else idle
+        first = next(iter(self._cells.values()), None)
+        return min(max(self._last_look, first.requested_at) + look_s, idle) if first else idle
 
     def _look(self) -> events.TasksObserved:
         """Look at the processes and their logs from outside, as far as the system permits."""
@@ -369,9 +360,7 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     self._restore_folder()
                 self.cells_ended += 1
-                cell = self._cells.pop(outcome.number)
-                self._may_rest = cell.is_awaited
-                cell.finish(outcome)
+                self._cells.pop(outcome.number).finish(outcome)
             case _:
                 assert_never(action)
 

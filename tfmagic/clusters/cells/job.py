@@ -109,7 +109,7 @@ class Job(RunningCell):
         if takes_ctrl_c:
             self.ctrl_c.take()
         try:
-            self.supervisor.run_cell(self, waits=takes_ctrl_c)
+            self.supervisor.run_cell(self)
             self._is_sent = True  # before the count is read: a signal can come between two lines
             for _ in range(self._early_presses):
                 self.interrupt()

@@ -63,7 +63,7 @@ def _settle_async(job: Job) -> CellResult:
 def wait(job: Job, timeout_s: float | None = None) -> bool:
     """Show a job until it ends; return False when the time has passed. Ctrl-C does not interrupt the job."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    while not job.supervisor.wait_cell(job, job.view.interval_s):
+    while not job.done.wait(job.view.interval_s):
         look(job)
         if deadline is not None and time.monotonic() >= deadline:
             return False
