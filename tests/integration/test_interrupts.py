@@ -16,9 +16,18 @@ from tfmagic.protocol.events import LaunchRequested
 
 
 @pytest.fixture(scope="module")
-def cluster_of_module():
+def started():
     with tfmagic.Cluster(workers=2, name="interrupts") as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster_of_module(started):
+    """The cluster, with the tasks that an earlier test has lost: that one has failed, and it alone."""
+    lost = [row["task"] for row in started.status() if row["state"] == "dead"]
+    if lost:
+        started.restart(*lost)
+    return started
 
 
 @pytest.fixture
